@@ -1,0 +1,55 @@
+// A directory's memory: who is believed to hold what. Two tables: digest → holders, and
+// (namespace, block hash, kv_group) → holders with shards and tiers. Pure; the caller serialises calls.
+#pragma once
+
+#include "core/object_table.hpp"
+#include "core/types.hpp"
+
+namespace moonpool {
+
+using HolderId = std::uint32_t;  // small, reused after forget()
+
+// Which cache rule a kv_group follows: window_block_count 0 is full attention, otherwise the last w blocks.
+struct GroupRule {
+  std::uint16_t kv_group = 0;
+  std::uint16_t shard_count = 1;
+  std::uint32_t window_block_count = 0;
+};
+
+struct HolderMatch {
+  HolderId holder = 0;
+  std::uint32_t block_count = 0;  // longest prefix that this holder alone can serve (every group, every shard)
+  std::uint8_t tier_mask = 0;
+};
+
+struct MatchResult {
+  std::uint32_t fetchable_block_count = 0;  // largest n at which every group has what it needs, all shards somewhere
+  std::vector<HolderMatch> holders;         // longest first
+};
+
+struct IndexStats {
+  std::uint64_t holder_count, object_count, block_count, entry_count, bytes;
+  std::uint64_t stored_total, removed_total, unknown_removed_total, refused_full_total;
+};
+
+class BlockIndex {
+ public:
+  explicit BlockIndex(std::uint64_t entry_count_max);
+  HolderId add_holder();
+  // Drops all of the holder's entries. An entry belongs to one holder id = one connection of one incarnation.
+  void forget(HolderId holder);
+  // false: the index is full and the entry was not taken (declared policy: refuse new, count it).
+  bool stored(HolderId holder, const Event& event);
+  void removed(HolderId holder, const Event& event);
+  void cleared(HolderId holder);
+  // Mark and sweep round a snapshot: begin marks all of the holder's entries, stored() unmarks, end drops the rest.
+  void snapshot_begin(HolderId holder);
+  void snapshot_end(HolderId holder);
+  [[nodiscard]] MatchResult match(std::uint64_t namespace_id, std::span<const std::uint64_t> block_hashes,
+                                  std::span<const GroupRule> groups) const;
+  void locate(const Digest& digest, std::vector<HolderId>& into) const;
+  [[nodiscard]] IndexStats stats() const;
+  [[nodiscard]] std::string check_integrity() const;
+};
+
+}  // namespace moonpool

@@ -1,0 +1,1 @@
+"""Moonpool: one shared KV cache for all the LLM engines of a cluster."""
