@@ -1,0 +1,189 @@
+"""The one tree of settings: names, types, units, defaults, bounds and what each is for.
+
+Every limit of the whole system is declared here. Fields whose name has the word ``bytes`` accept sizes such as
+``"4GiB"``, those with ``ms`` accept durations such as ``"2s"``. A default of `CHOSEN` (0 or "") is replaced by a
+value that fits the machine when the settings are loaded; `moonpool config show` prints the chosen one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+NODE_HTTP_PORT_DEFAULT = 7811
+DIRECTORY_HTTP_PORT_DEFAULT = 7812
+
+SEGMENT_BYTES_MIN = 1 * MIB
+SEGMENT_BYTES_MAX = 16 * 1024 * GIB
+
+Port = Annotated[int, Meta(ge=0, le=65535, description="HTTP port; 0 takes any free one")]
+Host = Annotated[
+    str, Meta(min_length=1, description="address to answer HTTP on; anything but loopback needs secret_file")
+]
+Name = Annotated[str, Meta(max_length=255, pattern=r"^[A-Za-z0-9._:@/-]*$")]
+
+
+class NodeLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of one node; passed on to the native server under these names."""
+
+    held_bytes_per_connection: Annotated[
+        int, Meta(ge=0, description="bytes that one connection may hold for reading; 0: half of the segment")
+    ] = 0
+    reserved_bytes_per_connection: Annotated[
+        int, Meta(ge=0, description="bytes that one connection may reserve and not commit; 0: half of the segment")
+    ] = 0
+    pinned_bytes: Annotated[int, Meta(ge=0, description="bytes that may be pinned; 0: half of the segment")] = 0
+    object_count: Annotated[int, Meta(ge=1, le=2**31, description="objects in the table")] = 4_000_000
+    why_count: Annotated[int, Meta(ge=0, le=2**24, description="gone objects that `why` remembers")] = 262_144
+    connection_count: Annotated[int, Meta(ge=1, le=65536, description="clients at a time")] = 1024
+    reservation_ms: Annotated[
+        int, Meta(ge=100, le=3_600_000, description="after this a reservation is quarantined and not committable")
+    ] = 30_000
+    copy_hold_ms: Annotated[
+        int, Meta(ge=100, le=3_600_000, description="after this a copy hold may be revoked; its reader re-checks")
+    ] = 10_000
+    handshake_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to prove knowledge of the secret")] = 2_000
+    frame_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to finish a message once begun")] = 5_000
+    small_put_bytes: Annotated[
+        int, Meta(ge=0, le=1 * MIB, description="values up to this size are put in one message")
+    ] = 4 * KIB
+
+
+class NodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The node of this host: owner of the bytes."""
+
+    name: Annotated[Name, Meta(description='label of the node; "" takes the host name')] = ""
+    site: Annotated[Name, Meta(description="place label, for placement and residency")] = "local"
+    socket_path: Annotated[
+        str, Meta(max_length=107, description='unix socket; "" is node.sock in the runtime folder')
+    ] = ""
+    segment_bytes: Annotated[
+        int,
+        Meta(ge=0, le=SEGMENT_BYTES_MAX, description="memory offered to the pool; 0: a quarter of what is available"),
+    ] = 0
+    arena_bytes: Annotated[
+        int,
+        Meta(ge=0, le=SEGMENT_BYTES_MAX, description="part lent to a writer, bounds a value; 0: an eighth of segment"),
+    ] = 0
+    tenants: Annotated[
+        tuple[str, ...],
+        Meta(max_length=256, description="who may connect, the first one by shared memory; none named: anybody"),
+    ] = ()
+    directories: Annotated[
+        tuple[str, ...],
+        Meta(max_length=16, description="sockets of directories to tell; none named: that of directory.socket_path"),
+    ] = ()
+    http_host: Host = "127.0.0.1"
+    http_port: Port = NODE_HTTP_PORT_DEFAULT
+    limits: NodeLimits = field(default_factory=NodeLimits)
+
+
+class DirectoryLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of one directory; passed on to the native server under these names."""
+
+    connection_count: Annotated[int, Meta(ge=1, le=65536, description="clients and owners at a time")] = 4096
+    handshake_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to prove knowledge of the secret")] = 2_000
+    frame_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to finish a message once begun")] = 5_000
+
+
+class DirectorySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The directory: soft state, who is believed to hold what."""
+
+    name: Annotated[Name, Meta(description='label of the directory; "" takes the host name')] = ""
+    socket_path: Annotated[
+        str, Meta(max_length=107, description='unix socket; "" is directory.sock in the runtime folder')
+    ] = ""
+    entry_count_max: Annotated[
+        int, Meta(ge=1, le=2**31, description="(object, holder) pairs; when full new ones are refused and counted")
+    ] = 16_000_000
+    http_host: Host = "127.0.0.1"
+    http_port: Port = DIRECTORY_HTTP_PORT_DEFAULT
+    limits: DirectoryLimits = field(default_factory=DirectoryLimits)
+
+
+class ClientSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`moonpool.connect()` and everything built on it."""
+
+    tenant: Annotated[Name, Meta(min_length=1, description="whose objects this client sees")] = "default"
+    name: Annotated[Name, Meta(description='label of this client in /status; "" is program and process id')] = ""
+    shared_memory: Annotated[bool, Meta(description="map the segment where the node allows it")] = True
+    connect_timeout_ms: Annotated[int, Meta(ge=1, le=60_000, description="one try to connect")] = 2_000
+    timeout_ms: Annotated[
+        int, Meta(ge=1, le=600_000, description="put, get, clear: keys not done by then are misses")
+    ] = 5_000
+    control_timeout_ms: Annotated[int, Meta(ge=1, le=60_000, description="exists, remove, pin, why, list, status")] = (
+        2_000
+    )
+    match_budget_ms: Annotated[int, Meta(ge=1, le=1_000, description="a look-up; no answer by then is no hit")] = 2
+
+
+class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Connectors inside engines."""
+
+    load: Annotated[bool, Meta(description="offer the engine blocks from the pool")] = True
+    save: Annotated[bool, Meta(description="store the engine's blocks in the pool")] = True
+    share_media: Annotated[
+        bool, Meta(description="share blocks whose hash covers image ids or embeddings supplied by clients")
+    ] = False
+    lookup_budget_ms: Annotated[int, Meta(ge=1, le=1_000, description="a look-up inside the engine's step")] = 2
+    pending_ms_max: Annotated[
+        int, Meta(ge=0, le=1_000, description="how long a request may wait for a look-up that is under way")
+    ] = 20
+    breaker_failure_count: Annotated[
+        int, Meta(ge=1, le=1_000, description="look-ups out of budget in a row that open the breaker")
+    ] = 3
+    breaker_open_ms: Annotated[int, Meta(ge=1, le=60_000, description="how long an open breaker asks nobody")] = 500
+    load_deadline_ms: Annotated[
+        int, Meta(ge=10, le=60_000, description="a load not done by then is recomputed by the engine")
+    ] = 800
+    save_deadline_ms: Annotated[
+        int, Meta(ge=1, le=60_000, description="how long a save may keep the engine from reusing its blocks")
+    ] = 500
+    load_block_count_min: Annotated[
+        int, Meta(ge=1, le=65_536, description="fewer blocks than this are recomputed, not loaded")
+    ] = 1
+    batch_block_count: Annotated[int, Meta(ge=1, le=16_384, description="blocks in one put or get")] = 256
+    request_count_max: Annotated[int, Meta(ge=1, le=2**20, description="requests that are tracked at a time")] = 65_536
+    outcome_count: Annotated[int, Meta(ge=0, le=4_096, description="last requests that /status and `why` show")] = 64
+    describe_interval_ms: Annotated[
+        int, Meta(ge=50, le=60_000, description="how often an engine tells the node about itself")
+    ] = 1_000
+
+
+class TelemetrySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Logs and the HTTP face of every process."""
+
+    log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level logged")] = "info"
+    http_start_ms: Annotated[int, Meta(ge=100, le=60_000, description="time for the HTTP face to listen")] = 5_000
+    http_stop_ms: Annotated[int, Meta(ge=100, le=60_000, description="time for open HTTP requests to end")] = 2_000
+    http_status_ms: Annotated[int, Meta(ge=100, le=60_000, description="time for /status and /metrics to answer")] = (
+        5_000
+    )
+    http_connection_count: Annotated[int, Meta(ge=1, le=65_536, description="HTTP requests answered at a time")] = 64
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings of one process. Loaded by `moonpool.config.load`; paths and sizes are final after that."""
+
+    runtime_folder: Annotated[
+        str, Meta(description='sockets and secret; "" is $XDG_RUNTIME_DIR/moonpool, else /tmp/moonpool-<uid>')
+    ] = ""
+    secret_file: Annotated[
+        str, Meta(description='cluster secret; "" is a file in the runtime folder, made by whoever comes first')
+    ] = ""
+    node: NodeSettings = field(default_factory=NodeSettings)
+    directory: DirectorySettings = field(default_factory=DirectorySettings)
+    client: ClientSettings = field(default_factory=ClientSettings)
+    connector: ConnectorSettings = field(default_factory=ConnectorSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+
+
+def native_limits(limits: NodeLimits | DirectoryLimits) -> dict[str, int]:
+    """The `limits` argument of NodeServer or DirectoryServer."""
+    return {name: int(value) for name, value in msgspec.structs.asdict(limits).items()}
