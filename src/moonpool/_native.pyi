@@ -5,13 +5,15 @@ a numpy or torch array), or a list of int. Statuses and reasons are the integers
 `moonpool.types.Reason` (same numbers as native/core/types.hpp).
 """
 
-from collections.abc import Buffer, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, TypeAlias, final
+
+from typing_extensions import Buffer
 
 __version__: str
 wire_versions: tuple[int, int]
 
-Numbers = Buffer | Sequence[int]
+Numbers: TypeAlias = Buffer | Sequence[int]
 
 def siphash128(key: bytes, data: Buffer) -> bytes: ...
 def key_digest(secret_key: bytes, tenant_id: int, key: bytes) -> bytes: ...
@@ -36,16 +38,27 @@ class Layout:
 @final
 class Tags:
     """One tag per key of a put, all of one namespace and one kv_group."""
-    def __init__(self, namespace_id: int, block_hashes: Numbers, parent_hashes: Numbers, *, kv_group: int = 0,
-                 shard_index: int = 0, shard_count: int = 1, bundle_count: int = 1, chained: bool = True) -> None: ...
+    def __init__(
+        self,
+        namespace_id: int,
+        block_hashes: Numbers,
+        parent_hashes: Numbers,
+        *,
+        kv_group: int = 0,
+        shard_index: int = 0,
+        shard_count: int = 1,
+        bundle_count: int = 1,
+        chained: bool = True,
+    ) -> None: ...
 
 @final
 class PutOutcome:
     """Parallel lists, one item per key."""
+
     statuses: list[int]
     reasons: list[int]
-    lengths: list[int]      # of the resident value, with present and conflict
-    checksums: list[int]    # of the resident value; of ours when stored
+    lengths: list[int]  # of the resident value, with present and conflict
+    checksums: list[int]  # of the resident value; of ours when stored
     generations: list[int]  # the hint, with the holder's incarnation
     incarnation: int
 
@@ -56,7 +69,7 @@ class ReadOutcome:
     lengths: list[int]
     checksums: list[int]
     generations: list[int]
-    byte_count: int          # verified and applied
+    byte_count: int  # verified and applied
 
 @final
 class View:
@@ -78,7 +91,7 @@ class MatchOutcome:
     fetchable: int
     holders: list[tuple[str, int, int, int]]  # name, incarnation, block_count, tier_mask; longest first
     warming: bool
-    reachable: bool                           # False: nobody could be asked in time
+    reachable: bool  # False: nobody could be asked in time
 
 @final
 class NodeClient:
@@ -87,8 +100,16 @@ class NodeClient:
     (then the keys not done are miss/refused with `timed_out` or `unavailable`). After a failed connect the next
     tries are refused at once for a growing while (50 ms … 1 s), so that an engine never waits for a dead node.
     A fork is noticed: the child gets a connection and mappings of its own."""
-    def __init__(self, path: str, *, secret: bytes, tenant: str = "default", name: str = "",
-                 connect_timeout_ms: int = 2000, shared_memory: bool = True) -> None: ...
+    def __init__(
+        self,
+        path: str,
+        *,
+        secret: bytes,
+        tenant: str = "default",
+        name: str = "",
+        connect_timeout_ms: int = 2000,
+        shared_memory: bool = True,
+    ) -> None: ...
     def connect(self, timeout_ms: int) -> tuple[int, str]:
         """(reason, message); reason 0 when connected. Never raises for an absent peer."""
     def close(self) -> None: ...
@@ -99,21 +120,52 @@ class NodeClient:
     @property
     def info(self) -> dict[str, Any]:
         """incarnation, node, site, shared_memory, connection, tenant_id, arena_bytes, transport, reconnect_count"""
-    def put(self, keys: Sequence[bytes], addresses: Numbers, lengths: Numbers, piece_counts: Numbers | None = None, *,
-            tags: Tags | None = None, bundle_id: int = 0, bundle_count: int = 1, priority: int = 0,
-            keep_at_least_ms: int = 0, keep_at_most_ms: int = 0, timeout_ms: int = 5000) -> PutOutcome:
+    def put(
+        self,
+        keys: Sequence[bytes],
+        addresses: Numbers,
+        lengths: Numbers,
+        piece_counts: Numbers | None = None,
+        *,
+        tags: Tags | None = None,
+        bundle_id: int = 0,
+        bundle_count: int = 1,
+        priority: int = 0,
+        keep_at_least_ms: int = 0,
+        keep_at_most_ms: int = 0,
+        timeout_ms: int = 5000,
+    ) -> PutOutcome:
         """Value i is the concatenation of its piece_counts[i] pieces (None: one piece each)."""
-    def put_blocks(self, layout: Layout, block_numbers: Numbers, keys: Sequence[bytes], *, tags: Tags | None = None,
-                   priority: int = 0, keep_at_least_ms: int = 0, keep_at_most_ms: int = 0,
-                   timeout_ms: int = 5000) -> PutOutcome: ...
-    def get_into(self, keys: Sequence[bytes], addresses: Numbers, lengths: Numbers,
-                 piece_counts: Numbers | None = None, *, timeout_ms: int = 5000) -> ReadOutcome:
+    def put_blocks(
+        self,
+        layout: Layout,
+        block_numbers: Numbers,
+        keys: Sequence[bytes],
+        *,
+        tags: Tags | None = None,
+        priority: int = 0,
+        keep_at_least_ms: int = 0,
+        keep_at_most_ms: int = 0,
+        timeout_ms: int = 5000,
+    ) -> PutOutcome: ...
+    def get_into(
+        self,
+        keys: Sequence[bytes],
+        addresses: Numbers,
+        lengths: Numbers,
+        piece_counts: Numbers | None = None,
+        *,
+        timeout_ms: int = 5000,
+    ) -> ReadOutcome:
         """Copies each value into its pieces, verified in the same pass. The pieces' total must equal the
         object's length, else miss(wrong_length) and nothing of that value is touched. On miss(damaged) the
         pieces may hold foreign bytes: the caller must not use them."""
-    def get_blocks(self, layout: Layout, block_numbers: Numbers, keys: Sequence[bytes], *,
-                   timeout_ms: int = 5000) -> ReadOutcome: ...
-    def get_views(self, keys: Sequence[bytes], *, verify: bool = True, timeout_ms: int = 5000) -> tuple[list[View | None], ReadOutcome]: ...
+    def get_blocks(
+        self, layout: Layout, block_numbers: Numbers, keys: Sequence[bytes], *, timeout_ms: int = 5000
+    ) -> ReadOutcome: ...
+    def get_views(
+        self, keys: Sequence[bytes], *, verify: bool = True, timeout_ms: int = 5000
+    ) -> tuple[list[View | None], ReadOutcome]: ...
     def exists(self, keys: Sequence[bytes], *, timeout_ms: int = 2000) -> ReadOutcome: ...
     def remove(self, keys: Sequence[bytes], *, timeout_ms: int = 2000) -> ReadOutcome: ...
     def pin(self, keys: Sequence[bytes], *, timeout_ms: int = 2000) -> ReadOutcome: ...
@@ -121,10 +173,13 @@ class NodeClient:
     def why(self, keys: Sequence[bytes], *, timeout_ms: int = 2000) -> ReadOutcome: ...
     def clear(self, namespace_id: int, *, timeout_ms: int = 5000) -> int:
         """Objects dropped, or -1 when the node could not be asked."""
-    def list(self, prefix: bytes, cursor: int, count: int, *, timeout_ms: int = 2000) -> tuple[int, list[dict[str, Any]]]:
+    def list(
+        self, prefix: bytes, cursor: int, count: int, *, timeout_ms: int = 2000
+    ) -> tuple[int, list[dict[str, Any]]]:
         """(next cursor or 0, items with key, length, namespace_id, block_hash, kv_group, pinned, checksum, age_ms)"""
-    def match(self, namespace_id: int, block_hashes: Numbers, groups: Sequence[tuple[int, int, int]], *,
-              timeout_ms: int = 2) -> MatchOutcome:
+    def match(
+        self, namespace_id: int, block_hashes: Numbers, groups: Sequence[tuple[int, int, int]], *, timeout_ms: int = 2
+    ) -> MatchOutcome:
         """The node's own blocks. groups: (kv_group, shard_count, window_block_count; 0 = full attention)."""
     def describe(self, document: str, *, timeout_ms: int = 2000) -> bool:
         """JSON about this client (engine, identity, counters) for /status; sent again after each reconnect."""
@@ -135,8 +190,9 @@ class NodeClient:
 @final
 class DirectoryClient:
     """As NodeClient, towards a directory."""
-    def __init__(self, path: str, *, secret: bytes, tenant: str = "default", name: str = "",
-                 connect_timeout_ms: int = 2000) -> None: ...
+    def __init__(
+        self, path: str, *, secret: bytes, tenant: str = "default", name: str = "", connect_timeout_ms: int = 2000
+    ) -> None: ...
     def connect(self, timeout_ms: int) -> tuple[int, str]: ...
     def close(self) -> None: ...
     @property
@@ -145,8 +201,9 @@ class DirectoryClient:
     def connected(self) -> bool: ...
     @property
     def info(self) -> dict[str, Any]: ...
-    def match(self, namespace_id: int, block_hashes: Numbers, groups: Sequence[tuple[int, int, int]], *,
-              timeout_ms: int = 2) -> MatchOutcome: ...
+    def match(
+        self, namespace_id: int, block_hashes: Numbers, groups: Sequence[tuple[int, int, int]], *, timeout_ms: int = 2
+    ) -> MatchOutcome: ...
     def locate(self, keys: Sequence[bytes], *, timeout_ms: int = 2000) -> list[list[tuple[str, int, str]]] | None:
         """Per key the holders: (name, incarnation, address). None when the directory could not be asked."""
     def describe(self, document: str, *, timeout_ms: int = 2000) -> bool: ...
@@ -157,8 +214,19 @@ class DirectoryClient:
 class NodeServer:
     """A node's native side: event loop, segment, object table, publishing to directories. Its own threads; the
     GIL is never needed."""
-    def __init__(self, *, path: str, name: str, site: str, secret: bytes, segment_bytes: int, arena_bytes: int,
-                 tenants: Sequence[str], directories: Sequence[str], limits: dict[str, int]) -> None:
+    def __init__(
+        self,
+        *,
+        path: str,
+        name: str,
+        site: str,
+        secret: bytes,
+        segment_bytes: int,
+        arena_bytes: int,
+        tenants: Sequence[str],
+        directories: Sequence[str],
+        limits: dict[str, int],
+    ) -> None:
         """tenants: who may connect; the first one is the segment's trust domain (shared memory), the others use
         the socket. An empty list: any tenant, "default" gets shared memory. limits: held_bytes_per_connection,
         reserved_bytes_per_connection, pinned_bytes, object_count, why_count, connection_count, reservation_ms,
@@ -177,7 +245,9 @@ class NodeServer:
 
 @final
 class DirectoryServer:
-    def __init__(self, *, path: str, name: str, secret: bytes, entry_count_max: int, limits: dict[str, int]) -> None: ...
+    def __init__(
+        self, *, path: str, name: str, secret: bytes, entry_count_max: int, limits: dict[str, int]
+    ) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def status(self) -> str:
@@ -209,7 +279,9 @@ class ObjectTable:
     def commit(self, connection: int, generation: int, checksum: int, now_ms: int) -> dict[str, Any]: ...
     def abort(self, connection: int, generation: int) -> dict[str, Any]: ...
     def quarantine_reservations_older_than(self, reserved_before_ms: int) -> None: ...
-    def hold(self, key: bytes, connection: int, deadline_ms: int, now_ms: int, tenant_id: int = 0) -> dict[str, Any]: ...
+    def hold(
+        self, key: bytes, connection: int, deadline_ms: int, now_ms: int, tenant_id: int = 0
+    ) -> dict[str, Any]: ...
     def release(self, connection: int, generation: int) -> dict[str, Any]: ...
     def revoke_holds(self, now_ms: int) -> None: ...
     def peek(self, key: bytes, now_ms: int, tenant_id: int = 0) -> dict[str, Any]: ...
@@ -237,7 +309,9 @@ class BlockIndex:
     def cleared(self, holder: int) -> None: ...
     def snapshot_begin(self, holder: int) -> None: ...
     def snapshot_end(self, holder: int) -> None: ...
-    def match(self, namespace_id: int, block_hashes: Numbers, groups: Sequence[tuple[int, int, int]]) -> tuple[int, list[tuple[int, int, int]]]: ...
+    def match(
+        self, namespace_id: int, block_hashes: Numbers, groups: Sequence[tuple[int, int, int]]
+    ) -> tuple[int, list[tuple[int, int, int]]]: ...
     def locate(self, digest: bytes) -> list[int]: ...
     def stats(self) -> dict[str, int]: ...
     def check_integrity(self) -> str: ...
