@@ -2,6 +2,8 @@
 // Pure: no clock, thread or memory access. The caller serialises calls and passes now_ms (boot-time clock).
 #pragma once
 
+#include <memory>
+
 #include "core/allocator.hpp"
 #include "core/types.hpp"
 
@@ -72,9 +74,14 @@ struct TableStats {
   std::uint64_t hit_total, miss_total, evicted_total, expired_total, removed_total, damaged_total, aborted_total;
 };
 
+struct TableState;
+
 class ObjectTable {
  public:
   ObjectTable(std::vector<std::uint64_t> arena_bytes, TableLimits limits);
+  ~ObjectTable();
+  ObjectTable(ObjectTable&&) noexcept;
+  ObjectTable& operator=(ObjectTable&&) noexcept;
 
   // Puts -------------------------------------------------------------------------------------------------
   // Finds room (evicting least recently used leaves, whole bundles), preferring arena_preferred. A chained
@@ -124,6 +131,9 @@ class ObjectTable {
   [[nodiscard]] TableStats stats() const;
   // Empty when every count, list and extent agrees, else what is wrong.
   [[nodiscard]] std::string check_integrity() const;
+
+ private:
+  std::unique_ptr<TableState> state_;
 };
 
 }  // namespace moonpool

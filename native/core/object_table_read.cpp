@@ -1,0 +1,171 @@
+// Reads: hold, release, revoke, peek, why.
+#include <algorithm>
+
+#include "core/table_state.hpp"
+
+namespace moonpool {
+
+namespace {
+
+HoldResult hit(const TableState& state, Slot slot) {
+  HoldResult result;
+  result.status = Status::hit;
+  result.generation = state.generation_of(slot);
+  result.extent = state.objects[slot].extent();
+  result.checksum = state.objects[slot].checksum;
+  return result;
+}
+
+HoldResult missed(Reason reason) {
+  HoldResult result;
+  result.reason = reason;
+  return result;
+}
+
+bool within_caps(const TableState& state, const Connection& reader, Slot slot, Slot record) {
+  if (reader.hold_count >= state.limits.holds_per_connection_max) return false;
+  if (record != no_slot && state.holds[record].active_count() > 0) return true;
+  const std::uint64_t bytes = state.objects[slot].space_bytes();
+  return reader.held_bytes + bytes <= state.limits.held_bytes_per_connection_max;
+}
+
+void add_hold(TableState& state, Connection& reader, Slot record, std::uint64_t deadline_ms) {
+  HoldRecord& hold = state.holds[record];
+  Object& object = state.objects[hold.object];
+  const std::uint64_t bytes = object.space_bytes();
+  if (hold.active_count() == 0) reader.held_bytes += bytes;
+  if (object.hold_count == 0) {
+    state.counts.held_bytes += bytes;
+    ++state.units[object.unit].held_count;
+  }
+  if (deadline_ms == 0) {
+    ++hold.view_count;
+  } else {
+    ++hold.copy_count;
+    const bool has_deadline = state.hold_deadlines.contains(record);
+    if (!has_deadline || state.hold_deadlines.key_of(record) < deadline_ms) {
+      if (has_deadline) state.hold_deadlines.remove(record);
+      state.hold_deadlines.push(deadline_ms, record);
+    }
+  }
+  ++object.hold_count;
+  ++reader.hold_count;
+  ++state.counts.hold_count;
+}
+
+// Ends what has no use any more: a record that nothing is left in, an object that nobody sees or holds.
+void tidy_after_release(TableState& state, Slot record) {
+  const HoldRecord& hold = state.holds[record];
+  const Slot slot = hold.object;
+  if (hold.active_count() == 0 && hold.revoked_count == 0) state.remove_hold_record(record);
+  const Object& object = state.objects[slot];
+  if (object.stage == Stage::vanished && object.hold_count == 0) state.free_object(slot);
+}
+
+void let_go_all(TableState& state, Slot record) {
+  HoldRecord& hold = state.holds[record];
+  const std::uint32_t count = hold.active_count();
+  hold.view_count = hold.copy_count = hold.revoked_count = 0;
+  if (count > 0) state.end_protection(record, count);
+  tidy_after_release(state, record);
+}
+
+}  // namespace
+
+HoldResult ObjectTable::hold(const Digest& digest, std::string_view key, std::uint64_t tenant_id,
+                             ConnectionId connection, std::uint64_t deadline_ms, std::uint64_t now_ms) {
+  TableState& state = *state_;
+  Reason reason = Reason::none;
+  const Slot slot = state.find_visible(digest, key, tenant_id, now_ms, reason);
+  Connection& reader = state.connections[connection];
+  Slot record = slot == no_slot ? no_slot : state.find_hold(slot, connection);
+  if (slot != no_slot && !within_caps(state, reader, slot, record)) reason = Reason::connection_limit;
+  if (reason != Reason::none) {
+    ++state.counts.miss_total;
+    return missed(reason);
+  }
+  if (record == no_slot) record = state.add_hold_record(slot, connection);
+  add_hold(state, reader, record, deadline_ms);
+  const Slot unit = state.objects[slot].unit;
+  state.settle(unit);
+  state.touch(unit);
+  ++state.counts.hit_total;
+  return hit(state, slot);
+}
+
+Outcome ObjectTable::release(ConnectionId connection, Generation generation) {
+  TableState& state = *state_;
+  const Slot slot = state.find_generation(generation);
+  const Slot record = slot == no_slot ? no_slot : state.find_hold(slot, connection);
+  if (record == no_slot) return {Status::refused, Reason::not_yours};
+  HoldRecord& hold = state.holds[record];
+  Outcome outcome;
+  if (hold.revoked_count > 0) {
+    --hold.revoked_count;
+    outcome = {Status::refused, Reason::deadline};
+  } else {
+    if (hold.copy_count > 0) {
+      if (--hold.copy_count == 0) state.hold_deadlines.remove(record);
+    } else {
+      --hold.view_count;
+    }
+    state.end_protection(record, 1);
+  }
+  tidy_after_release(state, record);
+  return outcome;
+}
+
+void ObjectTable::revoke_holds(std::uint64_t now_ms) {
+  TableState& state = *state_;
+  while (!state.hold_deadlines.empty() && state.hold_deadlines.top_key() <= now_ms) {
+    const Slot record = state.hold_deadlines.top();
+    state.hold_deadlines.remove(record);
+    HoldRecord& hold = state.holds[record];
+    const std::uint32_t count = hold.copy_count;
+    hold.revoked_count += count;
+    hold.copy_count = 0;
+    state.end_protection(record, count);
+    tidy_after_release(state, record);
+  }
+}
+
+HoldResult ObjectTable::peek(const Digest& digest, std::string_view key, std::uint64_t tenant_id,
+                             std::uint64_t now_ms) {
+  Reason reason = Reason::none;
+  const Slot slot = state_->find_visible(digest, key, tenant_id, now_ms, reason);
+  return slot == no_slot ? missed(reason) : hit(*state_, slot);
+}
+
+Reason ObjectTable::why(const Digest& digest) const {
+  const TableState& state = *state_;
+  const Slot slot = state.find_digest(digest);
+  if (slot == no_slot) return state.why_log.find(digest);
+  const Object& object = state.objects[slot];
+  if (object.stage == Stage::reserved) return Reason::not_committed;
+  return state.why_invisible(state.units[object.unit]);
+}
+
+void ObjectTable::drop_connection(ConnectionId connection) {
+  TableState& state = *state_;
+  const auto found = state.connections.find(connection);
+  if (found == state.connections.end()) return;
+  Connection& gone = found->second;
+  while (gone.holds != no_slot) let_go_all(state, gone.holds);
+  while (gone.reservations != no_slot) {
+    state.discard_reservation(gone.reservations);
+    ++state.counts.aborted_total;
+  }
+  state.connections.erase(found);
+}
+
+void ObjectTable::quarantine_connection(ConnectionId connection) {
+  TableState& state = *state_;
+  const auto found = state.connections.find(connection);
+  if (found == state.connections.end()) return;
+  Slot slot = found->second.reservations;
+  for (; slot != no_slot; slot = state.objects[slot].connection_link.after) {
+    if (state.objects[slot].stage == Stage::reserved) state.detach(slot, Reason::deadline);
+  }
+}
+
+}  // namespace moonpool
