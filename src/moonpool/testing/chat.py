@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import msgspec
 
 from moonpool.errors import PeerUnavailable, ProtocolError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
 
 REQUEST_SECONDS_MAX = 120
 TOP_COUNT = 2
@@ -105,7 +107,7 @@ async def model_names(session: aiohttp.ClientSession, url: str) -> list[str]:
             document = await response.json(content_type=None)
             return [str(model["id"]) for model in document["data"]]
     except (aiohttp.ClientConnectionError, TimeoutError) as error:
-        raise PeerUnavailable(f"{url} does not answer: {error or 'timed out'}; is the engine running?") from error
+        raise PeerUnavailable(f"{url} does not answer: {str(error) or 'timed out'}; is the engine running?") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ProtocolError(f"{url}/v1/models is no model list of the OpenAI API: {error!r}") from error
 
@@ -148,7 +150,9 @@ class _Collected:
         if not self._finish_reason:
             raise ProtocolError(f"{url} ended its answer without a finish reason: the request failed")
         if self._texts and not self._tokens and "".join(self._texts):
-            raise UsageError(f"{url} gives no log-probabilities: choose an engine that supports logprobs with streaming")
+            raise UsageError(
+                f"{url} gives no log-probabilities: choose an engine that supports logprobs with streaming"
+            )
         ended_s = time.monotonic()
         first_s = ended_s if self._first_s is None else self._first_s
         details = self._usage.get("prompt_tokens_details") or {}
@@ -166,8 +170,10 @@ class _Collected:
 
 def _token(entry: dict[str, Any], url: str) -> Token:
     try:
-        top = sorted(((str(item["token"]), float(item["logprob"])) for item in entry.get("top_logprobs") or ()),
-                     key=lambda item: -item[1])
+        top = sorted(
+            ((str(item["token"]), float(item["logprob"])) for item in entry.get("top_logprobs") or ()),
+            key=lambda item: -item[1],
+        )
         return Token(text=str(entry["token"]), logprob=float(entry["logprob"]), top=tuple(top))
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"{url} sent a malformed log-probability: {entry!r:.200}") from error

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import aiohttp
 import msgspec
@@ -18,6 +17,10 @@ import msgspec
 from moonpool.errors import MoonpoolError
 from moonpool.testing.chat import Question, ask
 from moonpool.testing.processes import Child, Progress, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 READY_SECONDS_MAX = 240
 ENVIRONMENT: Mapping[str, str] = {
@@ -77,7 +80,8 @@ class Engine:
     async def start(self) -> None:
         """Starts the server, waits until it is healthy and has answered one request.
 
-        Raises MoonpoolError(start_failed) with the log's tail. The server is stopped then."""
+        Raises MoonpoolError(start_failed) with the log's tail. The server is stopped then.
+        """
         started_s = time.monotonic()
         self.child.start()
         try:
@@ -96,8 +100,12 @@ class Engine:
         """Answers two throw-away requests, a short and a longer one: the first ones of a process are slow."""
         for word_count in (5, 100):
             text = " ".join(f"{self.spec.name}{number % 10}" for number in range(word_count))
-            question = Question(model=self.spec.model_name, messages=({"role": "user", "content": text},),
-                                token_count_max=4, request_id=f"warm-{self.spec.name}-{word_count}")
+            question = Question(
+                model=self.spec.model_name,
+                messages=({"role": "user", "content": text},),
+                token_count_max=4,
+                request_id=f"warm-{self.spec.name}-{word_count}",
+            )
             await ask(session, self.url, question)
 
     async def _healthy(self, session: aiohttp.ClientSession) -> bool:
@@ -111,7 +119,7 @@ class Engine:
         """Ends the server and its workers."""
         await self.child.stop()
 
-    async def __aenter__(self) -> Engine:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

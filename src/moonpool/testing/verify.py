@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import enum
 import secrets
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
 
 from moonpool.errors import MoonpoolError, UsageError
 from moonpool.testing.chat import Answer, Message, Question, Token, api_root, ask, model_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 NEAR_TIE_DEFAULT = 1e-3
 LOGPROB_TOLERANCE_DEFAULT = 0.1
@@ -74,6 +77,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 120
 
 
+DEFAULTS = Settings()
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The whole run."""
 
@@ -89,7 +95,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.comparisons) and all(comparison.verdict.ok for comparison in self.comparisons)
 
 
-def compare(name: str, first: Answer, second: Answer, settings: Settings) -> Comparison:
+def compare(name: str, first: Answer, second: Answer, *, settings: Settings = DEFAULTS) -> Comparison:
     """Judges two answers to the same prompt."""
     pairs = list(zip(first.tokens, second.tokens, strict=False))
     equal_count = next((i for i, (a, b) in enumerate(pairs) if a.text != b.text), len(pairs))
@@ -109,8 +115,16 @@ def compare(name: str, first: Answer, second: Answer, settings: Settings) -> Com
     elif len(first.tokens) != len(second.tokens) or first.text != second.text:
         verdict = Verdict.DIFFERENT
         problem = f"{len(first.tokens)} tokens here and {len(second.tokens)} there"
-    return Comparison(name=name, verdict=verdict, first=first, second=second, equal_token_count=equal_count,
-                      logprob_distances=distances, lead=lead, problem=problem)
+    return Comparison(
+        name=name,
+        verdict=verdict,
+        first=first,
+        second=second,
+        equal_token_count=equal_count,
+        logprob_distances=distances,
+        lead=lead,
+        problem=problem,
+    )
 
 
 def _is_near_tie(a: Token, b: Token, near_tie: float) -> bool:
@@ -129,7 +143,7 @@ async def verify(
     second_url: str = "",
     *,
     prompts: Sequence[Prompt],
-    settings: Settings = Settings(),
+    settings: Settings = DEFAULTS,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Asks both endpoints every prompt, A first, and compares. Without `second_url` asks A twice.
@@ -143,36 +157,40 @@ async def verify(
     one_endpoint = not second_url or api_root(second_url) == api_root(first_url)
     second_url = first_url if one_endpoint else second_url
     async with aiohttp.ClientSession() as session:
-        model = await _common_model(session, first_url, second_url, settings.model)
+        model = await _shared_model(session, first_url, second_url, wanted=settings.model)
         reset: bool | None = None
         firsts: list[Answer | MoonpoolError] = []
         comparisons = []
         for prompt in prompts:
             progress(f"{prompt.name}: asking {first_url}")
-            firsts.append(await _try(session, first_url, model, prompt, settings))
+            firsts.append(await _try(session, first_url, prompt, model=model, settings=settings))
         if one_endpoint:
             reset = await _reset_local_cache(session, first_url)
         for prompt, first in zip(prompts, firsts, strict=True):
             progress(f"{prompt.name}: asking {second_url}")
-            second = await _try(session, second_url, model, prompt, settings)
-            comparisons.append(_judge(prompt.name, first, second, settings))
-    return Report(first_url=first_url, second_url=second_url, model=model, comparisons=tuple(comparisons),
-                  local_cache_reset=reset)
+            second = await _try(session, second_url, prompt, model=model, settings=settings)
+            comparisons.append(_judge(prompt.name, first, second, settings=settings))
+    return Report(
+        first_url=first_url, second_url=second_url, model=model, comparisons=tuple(comparisons), local_cache_reset=reset
+    )
 
 
-def _judge(name: str, first: Answer | MoonpoolError, second: Answer | MoonpoolError, settings: Settings) -> Comparison:
+def _judge(
+    name: str, first: Answer | MoonpoolError, second: Answer | MoonpoolError, *, settings: Settings
+) -> Comparison:
     if isinstance(first, MoonpoolError):
         return failed(name, f"A: {first}")
     if isinstance(second, MoonpoolError):
         return failed(name, f"B: {second}", first)
-    return compare(name, first, second, settings)
+    return compare(name, first, second, settings=settings)
 
 
 async def _try(
-    session: aiohttp.ClientSession, url: str, model: str, prompt: Prompt, settings: Settings
+    session: aiohttp.ClientSession, url: str, prompt: Prompt, *, model: str, settings: Settings
 ) -> Answer | MoonpoolError:
-    question = Question(model=model, messages=prompt.messages, token_count_max=settings.token_count_max,
-                        timeout_s=settings.timeout_s)
+    question = Question(
+        model=model, messages=prompt.messages, token_count_max=settings.token_count_max, timeout_s=settings.timeout_s
+    )
     try:
         return await ask(session, url, question)
     except UsageError:
@@ -181,7 +199,7 @@ async def _try(
         return error
 
 
-async def _common_model(session: aiohttp.ClientSession, first_url: str, second_url: str, wanted: str) -> str:
+async def _shared_model(session: aiohttp.ClientSession, first_url: str, second_url: str, *, wanted: str) -> str:
     """The model to ask for. Raises UsageError when the endpoints have none in common."""
     first, second = await asyncio.gather(model_names(session, first_url), model_names(session, second_url))
     common = [name for name in first if name in second]
@@ -211,7 +229,8 @@ async def _reset_local_cache(session: aiohttp.ClientSession, url: str) -> bool:
 
 def default_prompts(count: int = 4, *, nonce: str | None = None) -> list[Prompt]:
     """Conversations with one long shared beginning. A fresh nonce (the default) makes every block of them new, so
-    that the first answer is computed cold; an empty one makes them the same in every run."""
+    that the first answer is computed cold; an empty one makes them the same in every run.
+    """
     from moonpool.testing.workload import QUESTIONS, system_prompt
 
     label = secrets.token_hex(4) if nonce is None else nonce

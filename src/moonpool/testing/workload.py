@@ -10,11 +10,14 @@ from __future__ import annotations
 import enum
 import math
 import random
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from moonpool.testing.chat import Message
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from moonpool.testing.chat import Message
 
 ROOM_COUNT = 35
 UNIQUE_ROOM_COUNT = 11
@@ -76,7 +79,7 @@ def system_prompt(label: str, *, room_count: int = ROOM_COUNT) -> str:
     """The guide. The label stands first, so that guides of different labels share no block."""
     dice = random.Random(f"moonpool {label}")
     lines = [
-        f"Guide {label}. You answer guests of the Lantern Hotel. Be brief and friendly, and use only what is written here."
+        f"Guide {label}. You answer guests of the Lantern Hotel. Be brief and friendly. Use only what is written here."
     ]
     lines.extend(
         f"Room {100 + number}: {dice.choice(_BEDS)}, view of {dice.choice(_VIEWS)}, {dice.choice(_EXTRAS)}, "
@@ -103,15 +106,23 @@ def demo_steps(*, unique_count: int = 8, label: str = "lantern", token_count_max
         short = system_prompt(f"{label} annex {number}", room_count=UNIQUE_ROOM_COUNT)
         plan.append(("AB"[number % 2], Part.UNIQUE, f"unique {number}", short, QUESTIONS[number % len(QUESTIONS)]))
     return [
-        Step(number=number, engine=engine, part=part, conversation=conversation, system=system, user=user,
-             token_count_max=token_count_max)
+        Step(
+            number=number,
+            engine=engine,
+            part=part,
+            conversation=conversation,
+            system=system,
+            user=user,
+            token_count_max=token_count_max,
+        )
         for number, (engine, part, conversation, system, user) in enumerate(plan, start=1)
     ]
 
 
 class Transcript:
     """The turns said so far, by conversation. Answers are taken from one run and given to the other as they were,
-    so that both runs ask exactly the same."""
+    so that both runs ask exactly the same.
+    """
 
     def __init__(self) -> None:
         self._turns: dict[str, list[tuple[int, str, str]]] = {}
