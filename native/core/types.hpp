@@ -31,6 +31,7 @@ struct Digest {
 
 // Tiers are bits, so that one byte is a tier mask.
 enum class Tier : std::uint8_t { engine = 1, dram = 2, disk = 4, cold = 8 };
+inline constexpr std::uint8_t tier_mask_all = 15;
 
 // What `match` works on. namespace_id 0 means "no tag". Hashes are 64-bit hints; the key holds the whole truth.
 struct Tag {
@@ -57,6 +58,7 @@ enum class Status : std::uint8_t {
   miss = 6,          // read, exists: see Reason
   done = 7,          // remove, pin, unpin, release
 };
+inline constexpr Status status_last = Status::done;  // greater numbers are refused on the wire
 
 // Why. Append only: the numbers are on the wire.
 enum class Reason : std::uint8_t {
@@ -86,6 +88,7 @@ enum class Reason : std::uint8_t {
   bad_request = 23,
   protocol = 24,           // the peer spoke an unknown version or malformed bytes
 };
+inline constexpr Reason reason_last = Reason::protocol;  // greater numbers are refused on the wire
 
 // Where an object's value lies. offset is that of the value; the header lies object_header_bytes before it.
 struct Extent {
