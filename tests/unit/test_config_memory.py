@@ -30,7 +30,8 @@ def test_without_a_limit_it_is_what_the_machine_has(tmp_path: Path) -> None:
 
 def test_version_2_the_tightest_ancestor_counts_and_file_pages_are_free(tmp_path: Path) -> None:
     files = {
-        "a/memory.max": str(GIB), "a/memory.current": str(900 * MIB), "a/memory.stat": f"anon 1\ninactive_file {100 * MIB}\n",
+        "a/memory.max": str(GIB), "a/memory.current": str(900 * MIB),
+        "a/memory.stat": f"anon 1\ninactive_file {100 * MIB}\n",
         "a/b/memory.max": str(2 * GIB), "a/b/memory.current": "0", "a/b/memory.stat": "",
     }  # fmt: skip
     found = read_machine_memory(*machine(tmp_path, "0::/a/b\n", files))

@@ -2,7 +2,6 @@
 
 import hashlib
 import multiprocessing
-import os
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def test_processes_that_come_at_once_get_one_secret(tmp_path: Path) -> None:
     for child in children:
         child.join(timeout=60)
     assert len(secrets) == 1
-    assert os.listdir(folder) == ["secret"]
+    assert [path.name for path in Path(folder).iterdir()] == ["secret"]
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o602, 0o601])

@@ -33,13 +33,15 @@ class MachineMemory(msgspec.Struct, frozen=True):
         return min(self.available_bytes, self.cgroup_free_bytes)
 
 
-def read_machine_memory(proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")) -> MachineMemory:
+def read_machine_memory(
+    process_files: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
+) -> MachineMemory:
     """What /proc/meminfo and this process's memory cgroup (version 1 or 2) say."""
     fields = {}
-    for line in (proc / "meminfo").read_text().splitlines():
+    for line in (process_files / "meminfo").read_text().splitlines():
         name, _, rest = line.partition(":")
         fields[name] = int(rest.split()[0]) * 1024
-    limit_bytes, free_bytes = _read_cgroup(proc / "self" / "cgroup", cgroup_root)
+    limit_bytes, free_bytes = _read_cgroup(process_files / "self" / "cgroup", cgroup_root)
     return MachineMemory(
         total_bytes=fields["MemTotal"],
         available_bytes=fields.get("MemAvailable", fields.get("MemFree", 0)),
