@@ -1,4 +1,4 @@
-"""Writes the part of the reference that is a table of something in the code: settings, command line, reasons, metrics."""
+"""Writes what is a table in the code: settings, command line, reasons, metrics."""
 
 from __future__ import annotations
 
