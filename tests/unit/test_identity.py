@@ -24,6 +24,7 @@ from moonpool.identity import (
     decode_description,
     differences,
     encode_description,
+    instruction_set,
     key_prefix,
     namespace_id,
     parse_block_key,
@@ -299,6 +300,27 @@ def test_description_of_another_client_is_none() -> None:
     assert decode_description('{"program": "x"}') is None
     assert decode_description("no json") is None
     assert decode_description(None) is None
+
+
+# Machine ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("machine", "text", "expected"),
+    [
+        ("x86_64", "processor : 0\nflags\t\t: fpu avx avx2\n", "x86_64 avx2"),
+        ("x86_64", "flags : avx avx2 avx512f amx_tile\n", "x86_64 amx_tile avx512f"),
+        ("aarch64", "Features : fp asimd bf16\n", "aarch64 bf16"),
+        ("riscv64", "isa : rv64\n", "riscv64"),
+    ],
+)
+def test_instruction_set_names_the_strongest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, text: str, expected: str
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    (tmp_path / "cpuinfo").write_text(text)
+    assert instruction_set(tmp_path / "cpuinfo") == expected
+    assert instruction_set(tmp_path / "absent") == machine
 
 
 # Across processes (fault 22) ----------------------------------------------------------------------------------

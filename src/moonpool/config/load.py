@@ -211,33 +211,34 @@ def _convert(leaf: _Leaf, given: _Given) -> object:
 
 def _choose(found: dict[str, _Given], variables: Mapping[str, str]) -> None:
     """Fills in what depends on the machine, and says on what."""
-    folder = Path(variables["XDG_RUNTIME_DIR"], "moonpool") if variables.get("XDG_RUNTIME_DIR") else None
-    _fill(found, "runtime_folder", str(folder or f"/tmp/moonpool-{os.geteuid()}"),
-          "$XDG_RUNTIME_DIR/moonpool" if folder else "XDG_RUNTIME_DIR is not set")  # fmt: skip
+    session = variables.get("XDG_RUNTIME_DIR")
+    if session:
+        _fill(found, "runtime_folder", str(Path(session, "moonpool")), why="$XDG_RUNTIME_DIR/moonpool")
+    else:
+        _fill(found, "runtime_folder", f"/tmp/moonpool-{os.geteuid()}", why="XDG_RUNTIME_DIR is not set")
     runtime_folder = Path(str(found["runtime_folder"].value)).expanduser().absolute()
     found["runtime_folder"] = _Given(str(runtime_folder), found["runtime_folder"].origin)
     host_name = socket.gethostname() or "localhost"
-    _fill(found, "node.name", host_name, "host name")
-    _fill(found, "directory.name", host_name, "host name")
-    _fill(found, "node.socket_path", str(runtime_folder / "node.sock"), "in the runtime folder")
-    _fill(found, "directory.socket_path", str(runtime_folder / "directory.sock"), "in the runtime folder")
-    _fill(found, "node.directories", (str(found["directory.socket_path"].value),), "directory.socket_path")
+    _fill(found, "node.name", host_name, why="host name")
+    _fill(found, "directory.name", host_name, why="host name")
+    _fill(found, "node.socket_path", str(runtime_folder / "node.sock"), why="in the runtime folder")
+    _fill(found, "directory.socket_path", str(runtime_folder / "directory.sock"), why="in the runtime folder")
+    _fill(found, "node.directories", (str(found["directory.socket_path"].value),), why="directory.socket_path")
     program = Path(sys.argv[0]).name or "python"
-    _fill(found, "client.name", f"{program[:200]}:{os.getpid()}", "program and process id")
+    _fill(found, "client.name", f"{program[:200]}:{os.getpid()}", why="program and process id")
+    _choose_memory(found)
+
+
+def _choose_memory(found: dict[str, _Given]) -> None:
     if not found["node.segment_bytes"].value:
         usable_bytes = memory.read_machine_memory().usable_bytes
         why = f"a quarter of {format_value(usable_bytes, 'bytes')} available, 64 MiB to 64 GiB"
-        _fill(found, "node.segment_bytes", memory.choose_segment_bytes(usable_bytes), why)
-    segment_bytes = int(str(found["node.segment_bytes"].value))
-    _fill(
-        found,
-        "node.arena_bytes",
-        memory.choose_arena_bytes(segment_bytes),
-        "an eighth of the segment, 256 MiB to 4 GiB",
-    )
+        _fill(found, "node.segment_bytes", memory.choose_segment_bytes(usable_bytes), why=why)
+    arena_bytes = memory.choose_arena_bytes(int(str(found["node.segment_bytes"].value)))
+    _fill(found, "node.arena_bytes", arena_bytes, why="an eighth of the segment, 256 MiB to 4 GiB")
 
 
-def _fill(found: dict[str, _Given], name: str, value: object, why: str) -> None:
+def _fill(found: dict[str, _Given], name: str, value: object, *, why: str) -> None:
     if not found[name].value:
         found[name] = _Given(value, f"chosen: {why}")
 

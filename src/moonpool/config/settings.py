@@ -126,6 +126,7 @@ class ClientSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Connectors inside engines."""
 
+    engine_id: Annotated[Name, Meta(description='label of the engine in /status; "" is drawn at start')] = ""
     load: Annotated[bool, Meta(description="offer the engine blocks from the pool")] = True
     save: Annotated[bool, Meta(description="store the engine's blocks in the pool")] = True
     share_media: Annotated[
@@ -137,23 +138,28 @@ class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 20
     breaker_failure_count: Annotated[
         int, Meta(ge=1, le=1_000, description="look-ups out of budget in a row that open the breaker")
-    ] = 3
-    breaker_open_ms: Annotated[int, Meta(ge=1, le=60_000, description="how long an open breaker asks nobody")] = 500
+    ] = 2
+    retry_ms_min: Annotated[int, Meta(ge=1, le=60_000, description="how long a breaker stays open at first")] = 50
+    retry_ms_max: Annotated[int, Meta(ge=1, le=60_000, description="how long a breaker stays open at most")] = 1_000
+    load_call_ms: Annotated[int, Meta(ge=1, le=60_000, description="one native read; a stopped node costs this")] = 400
     load_deadline_ms: Annotated[
-        int, Meta(ge=10, le=60_000, description="a load not done by then is recomputed by the engine")
-    ] = 800
-    save_deadline_ms: Annotated[
-        int, Meta(ge=1, le=60_000, description="how long a save may keep the engine from reusing its blocks")
-    ] = 500
+        int, Meta(ge=10, le=600_000, description="a load not done by then is recomputed by the engine")
+    ] = 10_000
+    save_call_ms: Annotated[
+        int, Meta(ge=1, le=60_000, description="one native put; a stopped node costs the engine's step this, once")
+    ] = 100
+    transfer_bytes_max: Annotated[int, Meta(ge=1, le=4 * GIB, description="moved by one native call")] = 16 * MIB
     load_block_count_min: Annotated[
         int, Meta(ge=1, le=65_536, description="fewer blocks than this are recomputed, not loaded")
     ] = 1
-    batch_block_count: Annotated[int, Meta(ge=1, le=16_384, description="blocks in one put or get")] = 256
     request_count_max: Annotated[int, Meta(ge=1, le=2**20, description="requests that are tracked at a time")] = 65_536
     outcome_count: Annotated[int, Meta(ge=0, le=4_096, description="last requests that /status and `why` show")] = 64
     describe_interval_ms: Annotated[
         int, Meta(ge=50, le=60_000, description="how often an engine tells the node about itself")
-    ] = 1_000
+    ] = 500
+    report_path: Annotated[
+        str, Meta(description='file to which each request\'s outcome is appended as a JSON line; "" for none')
+    ] = ""
 
 
 class TelemetrySettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -37,6 +37,7 @@ from moonpool.identity.keys import (
     parse_block_key,
     shard_of,
 )
+from moonpool.identity.machine import instruction_set
 from moonpool.identity.weights import fingerprint_adapter, fingerprint_weights
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "field_differences",
     "fingerprint_adapter",
     "fingerprint_weights",
+    "instruction_set",
     "key_prefix",
     "media_id",
     "namespace_id",

@@ -19,6 +19,7 @@ class GroupDescription(Struct, frozen=True, kw_only=True):
     kind: str  # "full", "window", …
     window_block_count: int = 0
     shard_count: int = 1
+    layer_count: int = 0
     block_bytes: int = 0
     stored: bool = True
     reason: str = ""  # why it is not stored
@@ -72,6 +73,7 @@ class EngineDescription(Struct, frozen=True, kw_only=True):
     engine_id: str  # the same in all processes of one engine
     kind: str = "vllm"  # "vllm", "sglang", …
     kind_version: str = ""  # of the engine
+    model: str = ""  # as its users call it
     moonpool_version: str = ""
     role: str = "scheduler"  # or "worker"
     rank: int = 0
@@ -89,7 +91,7 @@ class EngineDescription(Struct, frozen=True, kw_only=True):
     prefix_caching: bool = True
     loads: bool = True  # offers hits
     saves: bool = True
-    refusal: str = ""  # why it offers no hits at all, one line
+    reasons: list[str] = field(default_factory=list)  # why it offers no hits or fewer, a line each
     started_at: float = 0.0  # wall clock, seconds
     described_at: float = 0.0
     counters: EngineCounters = field(default_factory=EngineCounters)
