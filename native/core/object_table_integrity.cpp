@@ -177,13 +177,16 @@ Problem check_units(const TableState& state) {
 }
 
 Problem check_connection(const TableState& state, ConnectionId id, const Connection& connection) {
-  std::uint64_t reserved_bytes = 0, held_bytes = 0;
-  std::uint32_t reservation_count = 0, hold_count = 0;
+  std::uint64_t reserved_bytes = 0, detached_bytes = 0, held_bytes = 0;
+  std::uint32_t reservation_count = 0, detached_count = 0, hold_count = 0;
   for (Slot slot = connection.reservations; slot != no_slot; slot = state.objects[slot].connection_link.after) {
     const Object& object = state.objects[slot];
     if (++reservation_count > connection.reservation_count || object.writer != id)
       return "connections: the reservations are wrong";
     reserved_bytes += object.space_bytes();
+    if (object.stage != Stage::detached) continue;
+    detached_bytes += object.space_bytes();
+    ++detached_count;
   }
   for (Slot record = connection.holds; record != no_slot; record = state.holds[record].connection_link.after) {
     const HoldRecord& hold = state.holds[record];
@@ -191,9 +194,11 @@ Problem check_connection(const TableState& state, ConnectionId id, const Connect
     hold_count += hold.active_count();
     if (hold.active_count() > 0) held_bytes += state.objects[hold.object].space_bytes();
   }
-  if (reservation_count != connection.reservation_count || hold_count != connection.hold_count)
+  if (reservation_count != connection.reservation_count || hold_count != connection.hold_count ||
+      detached_count != connection.detached_count)
     return "connections: a count is wrong";
-  if (reserved_bytes != connection.reserved_bytes || held_bytes != connection.held_bytes)
+  if (reserved_bytes != connection.reserved_bytes || held_bytes != connection.held_bytes ||
+      detached_bytes != connection.detached_bytes)
     return "connections: bytes are wrong";
   return {};
 }

@@ -245,11 +245,9 @@ ReserveResult ObjectTable::reserve(const PutSpec& spec, ConnectionId connection,
 ReserveResult ObjectTable::commit(ConnectionId connection, Generation generation, std::uint32_t checksum,
                                   std::uint64_t now_ms) {
   TableState& state = *state_;
-  const Slot slot = state.find_generation(generation);
+  const Slot slot = state.find_reservation(connection, generation);
   if (slot == no_slot) return refused(state, Reason::not_yours);
   const Object& object = state.objects[slot];
-  if ((object.stage != Stage::reserved && object.stage != Stage::detached) || object.writer != connection)
-    return refused(state, Reason::not_yours);
   if (object.stage == Stage::detached) {
     const Reason reason = object.detach_reason;
     state.discard_reservation(slot);
@@ -277,11 +275,9 @@ ReserveResult ObjectTable::commit(ConnectionId connection, Generation generation
 
 Outcome ObjectTable::abort(ConnectionId connection, Generation generation) {
   TableState& state = *state_;
-  const Slot slot = state.find_generation(generation);
+  const Slot slot = state.find_reservation(connection, generation);
   if (slot == no_slot) return {Status::refused, Reason::not_yours};
   const Object& object = state.objects[slot];
-  if ((object.stage != Stage::reserved && object.stage != Stage::detached) || object.writer != connection)
-    return {Status::refused, Reason::not_yours};
   const Reason reason = object.stage == Stage::detached ? object.detach_reason : Reason::none;
   state.discard_reservation(slot);
   ++state.counts.aborted_total;

@@ -42,6 +42,14 @@ Slot TableState::find_generation(Generation generation) const {
   return object.stage != Stage::free && object.sequence == generation >> sequence_shift ? slot : no_slot;
 }
 
+Slot TableState::find_reservation(ConnectionId connection, Generation generation) const {
+  const Slot slot = find_generation(generation);
+  if (slot == no_slot) return no_slot;
+  const Object& object = objects[slot];
+  const bool is_reservation = object.stage == Stage::reserved || object.stage == Stage::detached;
+  return is_reservation && object.writer == connection ? slot : no_slot;
+}
+
 Slot TableState::find_digest(const Digest& digest) const {
   return key_index.find(hash_of(digest), [&](Slot slot) { return objects[slot].digest == digest; });
 }
