@@ -182,75 +182,100 @@ nb::list take_freed(ObjectTable& table) {
 nb::list snapshot(const ObjectTable& table) {
   std::vector<Event> events;
   std::uint64_t cursor = 0;
-  do {
-    cursor = table.snapshot(cursor, 1024, events);
-  } while (cursor != 0);
+  do { cursor = table.snapshot(cursor, 1024, events); } while (cursor != 0);
   return list_of(events);
 }
 
 void bind_puts(nb::class_<ObjectTable>& table) {
   table
-      .def("__init__",
-           [](ObjectTable* self, std::vector<std::uint64_t> arena_bytes, const nb::dict& options) {
+      .def(nb::new_([](std::vector<std::uint64_t> arena_bytes, const nb::dict& options) {
              TableLimits limits;
              for (const auto& [name, value] : options) set_limit(limits, nb::cast<std::string>(name), value);
-             new (self) ObjectTable(std::move(arena_bytes), limits);
-           })
+             return ObjectTable(std::move(arena_bytes), limits);
+           }),
+           nb::arg("arena_bytes"), nb::arg("limits"))
       .def("reserve", &reserve, nb::arg("key"), nb::arg("length"), nb::arg("connection"), nb::arg("now_ms"),
            nb::arg("spec"))
-      .def("commit", [](ObjectTable& self, ConnectionId connection, Generation generation, std::uint32_t checksum,
-                        std::uint64_t now_ms) { return dict_of(self.commit(connection, generation, checksum, now_ms)); },
-           nb::arg("connection"), nb::arg("generation"), nb::arg("checksum"), nb::arg("now_ms"))
-      .def("abort", [](ObjectTable& self, ConnectionId connection,
-                       Generation generation) { return dict_of(self.abort(connection, generation)); },
-           nb::arg("connection"), nb::arg("generation"))
+      .def(
+          "commit",
+          [](ObjectTable& self, ConnectionId connection, Generation generation, std::uint32_t checksum,
+             std::uint64_t now_ms) { return dict_of(self.commit(connection, generation, checksum, now_ms)); },
+          nb::arg("connection"), nb::arg("generation"), nb::arg("checksum"), nb::arg("now_ms"))
+      .def(
+          "abort",
+          [](ObjectTable& self, ConnectionId connection, Generation generation) {
+            return dict_of(self.abort(connection, generation));
+          },
+          nb::arg("connection"), nb::arg("generation"))
       .def("quarantine_reservations_older_than", &ObjectTable::quarantine_reservations_older_than,
            nb::arg("reserved_before_ms"));
 }
 
 void bind_reads(nb::class_<ObjectTable>& table) {
   table
-      .def("hold", [](ObjectTable& self, const nb::bytes& key, ConnectionId connection, std::uint64_t deadline_ms,
-                      std::uint64_t now_ms, std::uint64_t tenant_id) {
-             return dict_of(self.hold(digest_of(key, tenant_id), view_of(key), tenant_id, connection, deadline_ms, now_ms));
-           },
-           nb::arg("key"), nb::arg("connection"), nb::arg("deadline_ms"), nb::arg("now_ms"), nb::arg("tenant_id") = 0)
-      .def("release", [](ObjectTable& self, ConnectionId connection,
-                         Generation generation) { return dict_of(self.release(connection, generation)); },
-           nb::arg("connection"), nb::arg("generation"))
+      .def(
+          "hold",
+          [](ObjectTable& self, const nb::bytes& key, ConnectionId connection, std::uint64_t deadline_ms,
+             std::uint64_t now_ms, std::uint64_t tenant_id) {
+            return dict_of(
+                self.hold(digest_of(key, tenant_id), view_of(key), tenant_id, connection, deadline_ms, now_ms));
+          },
+          nb::arg("key"), nb::arg("connection"), nb::arg("deadline_ms"), nb::arg("now_ms"), nb::arg("tenant_id") = 0)
+      .def(
+          "release",
+          [](ObjectTable& self, ConnectionId connection, Generation generation) {
+            return dict_of(self.release(connection, generation));
+          },
+          nb::arg("connection"), nb::arg("generation"))
       .def("revoke_holds", &ObjectTable::revoke_holds, nb::arg("now_ms"))
-      .def("held", [](const ObjectTable& self, ConnectionId connection,
-                      Generation generation) { return dict_of(self.held(connection, generation)); },
-           nb::arg("connection"), nb::arg("generation"))
-      .def("reserved", [](const ObjectTable& self, ConnectionId connection,
-                          Generation generation) { return dict_of(self.reserved(connection, generation)); },
-           nb::arg("connection"), nb::arg("generation"))
-      .def("peek", [](ObjectTable& self, const nb::bytes& key, std::uint64_t now_ms, std::uint64_t tenant_id) {
-             return dict_of(self.peek(digest_of(key, tenant_id), view_of(key), tenant_id, now_ms));
-           },
-           nb::arg("key"), nb::arg("now_ms"), nb::arg("tenant_id") = 0)
-      .def("why", [](const ObjectTable& self, const nb::bytes& key,
-                     std::uint64_t tenant_id) { return static_cast<int>(self.why(digest_of(key, tenant_id))); },
-           nb::arg("key"), nb::arg("tenant_id") = 0);
+      .def(
+          "held",
+          [](const ObjectTable& self, ConnectionId connection, Generation generation) {
+            return dict_of(self.held(connection, generation));
+          },
+          nb::arg("connection"), nb::arg("generation"))
+      .def(
+          "reserved",
+          [](const ObjectTable& self, ConnectionId connection, Generation generation) {
+            return dict_of(self.reserved(connection, generation));
+          },
+          nb::arg("connection"), nb::arg("generation"))
+      .def(
+          "peek",
+          [](ObjectTable& self, const nb::bytes& key, std::uint64_t now_ms, std::uint64_t tenant_id) {
+            return dict_of(self.peek(digest_of(key, tenant_id), view_of(key), tenant_id, now_ms));
+          },
+          nb::arg("key"), nb::arg("now_ms"), nb::arg("tenant_id") = 0)
+      .def(
+          "why",
+          [](const ObjectTable& self, const nb::bytes& key, std::uint64_t tenant_id) {
+            return static_cast<int>(self.why(digest_of(key, tenant_id)));
+          },
+          nb::arg("key"), nb::arg("tenant_id") = 0);
 }
 
 void bind_changes(nb::class_<ObjectTable>& table) {
   table
-      .def("remove", [](ObjectTable& self, const nb::bytes& key, std::uint64_t now_ms, std::uint64_t tenant_id,
-                        int reason) {
-             return dict_of(self.remove(digest_of(key, tenant_id), view_of(key), tenant_id,
-                                        static_cast<Reason>(reason), now_ms));
-           },
-           nb::arg("key"), nb::arg("now_ms"), nb::arg("tenant_id") = 0,
-           nb::arg("reason") = static_cast<int>(Reason::removed))
-      .def("pin", [](ObjectTable& self, const nb::bytes& key, std::uint64_t now_ms, std::uint64_t tenant_id) {
-             return dict_of(self.pin(digest_of(key, tenant_id), view_of(key), tenant_id, now_ms));
-           },
-           nb::arg("key"), nb::arg("now_ms"), nb::arg("tenant_id") = 0)
-      .def("unpin", [](ObjectTable& self, const nb::bytes& key, std::uint64_t tenant_id) {
-             return dict_of(self.unpin(digest_of(key, tenant_id), view_of(key), tenant_id));
-           },
-           nb::arg("key"), nb::arg("tenant_id") = 0)
+      .def(
+          "remove",
+          [](ObjectTable& self, const nb::bytes& key, std::uint64_t now_ms, std::uint64_t tenant_id, int reason) {
+            return dict_of(
+                self.remove(digest_of(key, tenant_id), view_of(key), tenant_id, static_cast<Reason>(reason), now_ms));
+          },
+          nb::arg("key"), nb::arg("now_ms"), nb::arg("tenant_id") = 0,
+          nb::arg("reason") = static_cast<int>(Reason::removed))
+      .def(
+          "pin",
+          [](ObjectTable& self, const nb::bytes& key, std::uint64_t now_ms, std::uint64_t tenant_id) {
+            return dict_of(self.pin(digest_of(key, tenant_id), view_of(key), tenant_id, now_ms));
+          },
+          nb::arg("key"), nb::arg("now_ms"), nb::arg("tenant_id") = 0)
+      .def(
+          "unpin",
+          [](ObjectTable& self, const nb::bytes& key, std::uint64_t tenant_id) {
+            return dict_of(self.unpin(digest_of(key, tenant_id), view_of(key), tenant_id));
+          },
+          nb::arg("key"), nb::arg("tenant_id") = 0)
       .def("clear", &ObjectTable::clear, nb::arg("namespace_id"), nb::arg("now_ms"))
       .def("drop_connection", &ObjectTable::drop_connection, nb::arg("connection"))
       .def("quarantine_connection", &ObjectTable::quarantine_connection, nb::arg("connection"))

@@ -34,8 +34,8 @@ Outcome ObjectTable::remove(const Digest& digest, std::string_view key, std::uin
   const Slot slot = state.find_digest(digest);
   Reason why_not = Reason::none;
   // An object that waits for the rest of its bundle can be removed as well.
-  if (state.find_visible(digest, key, tenant_id, now_ms, why_not) == no_slot &&
-      why_not != Reason::incomplete_bundle && why_not != Reason::no_parent)
+  if (state.find_visible(digest, key, tenant_id, now_ms, why_not) == no_slot && why_not != Reason::incomplete_bundle &&
+      why_not != Reason::no_parent)
     return {Status::miss, why_not};
   state.drop_unit(state.objects[slot].unit, reason);
   return {};

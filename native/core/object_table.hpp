@@ -16,18 +16,18 @@ struct TableLimits {
   std::uint64_t pinned_bytes_max = 0;                   // 0: half of the capacity
   std::uint32_t holds_per_connection_max = 65'536;
   std::uint32_t reservations_per_connection_max = 65'536;
-  std::uint32_t why_count_max = 262'144;                // how many gone objects `why` remembers
+  std::uint32_t why_count_max = 262'144;  // how many gone objects `why` remembers
 };
 
 struct PutSpec {
   Digest digest;
-  std::string_view key;            // compared whole against the resident object's key
-  std::uint64_t tenant_id = 0;     // objects of different tenants never meet
+  std::string_view key;         // compared whole against the resident object's key
+  std::uint64_t tenant_id = 0;  // objects of different tenants never meet
   std::uint64_t length = 0;
   Tag tag;
-  std::uint64_t bundle_id = 0;     // untagged objects only: members of one bundle carry the same id and count
+  std::uint64_t bundle_id = 0;  // untagged objects only: members of one bundle carry the same id and count
   std::uint16_t bundle_count = 1;
-  std::uint8_t priority = 0;       // leaves of a lower priority are evicted first, each priority by last use
+  std::uint8_t priority = 0;  // leaves of a lower priority are evicted first, each priority by last use
   std::uint32_t keep_at_least_ms = 0;
   std::uint32_t keep_at_most_ms = 0;  // 0: no expiry
 };
@@ -68,7 +68,8 @@ struct Event {
 };
 
 struct TableStats {
-  std::uint64_t capacity_bytes, used_bytes, committed_bytes, reserved_bytes, held_bytes, pinned_bytes, quarantined_bytes;
+  std::uint64_t capacity_bytes, used_bytes, committed_bytes, reserved_bytes, held_bytes, pinned_bytes,
+      quarantined_bytes;
   std::uint64_t object_count, reservation_count, hold_count, pin_count, quarantined_count;
   std::uint64_t stored_total, present_total, conflict_total, no_room_total, refused_total;
   std::uint64_t hit_total, miss_total, evicted_total, expired_total, removed_total, damaged_total, aborted_total;
@@ -110,7 +111,8 @@ class ObjectTable {
   HoldResult peek(const Digest& digest, std::string_view key, std::uint64_t tenant_id, std::uint64_t now_ms);
 
   // Everything else --------------------------------------------------------------------------------------
-  Outcome remove(const Digest& digest, std::string_view key, std::uint64_t tenant_id, Reason reason, std::uint64_t now_ms);
+  Outcome remove(const Digest& digest, std::string_view key, std::uint64_t tenant_id, Reason reason,
+                 std::uint64_t now_ms);
   Outcome pin(const Digest& digest, std::string_view key, std::uint64_t tenant_id, std::uint64_t now_ms);
   Outcome unpin(const Digest& digest, std::string_view key, std::uint64_t tenant_id);
   // Drops every object of the namespace (0: of all). Held ones vanish now and are freed when let go. What is
@@ -143,7 +145,14 @@ class ObjectTable {
   // Visible objects from cursor on, at most count_max slots looked at; returns the next cursor, 0 at the end.
   std::uint64_t snapshot(std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into) const;
   // Visible objects for `ls`: keys with their extents, from cursor on; returns the next cursor, 0 at the end.
-  struct Listed { std::string key; std::uint64_t length; Tag tag; bool pinned; std::uint32_t checksum; std::uint64_t age_ms; };
+  struct Listed {
+    std::string key;
+    std::uint64_t length;
+    Tag tag;
+    bool pinned;
+    std::uint32_t checksum;
+    std::uint64_t age_ms;
+  };
   std::uint64_t list(std::uint64_t tenant_id, std::string_view prefix, std::uint64_t cursor, std::uint32_t count_max,
                      std::uint64_t now_ms, std::vector<Listed>& into) const;
   [[nodiscard]] TableStats stats() const;

@@ -113,11 +113,16 @@ Problem check_keys(const TableState& state, const Sums& sums) {
     Slot before = no_slot;
     for (Slot slot = first; slot != no_slot && problem.empty(); slot = state.objects[slot].key_link.after) {
       const Object& object = state.objects[slot];
-      if (++reached_count > sums.indexed_count) problem = "keys: a list is too long";
-      else if (object.unit == no_slot || object.key_link.before != before) problem = "keys: a list is broken";
-      else if (static_cast<std::uint32_t>(object.digest.low) != hash) problem = "keys: a wrong hash";
-      else if (object.digest != state.objects[first].digest) problem = "keys: two digests in one list";
-      else if (object.stage == Stage::committed && slot != first) problem = "keys: a committed object is not first";
+      if (++reached_count > sums.indexed_count)
+        problem = "keys: a list is too long";
+      else if (object.unit == no_slot || object.key_link.before != before)
+        problem = "keys: a list is broken";
+      else if (static_cast<std::uint32_t>(object.digest.low) != hash)
+        problem = "keys: a wrong hash";
+      else if (object.digest != state.objects[first].digest)
+        problem = "keys: two digests in one list";
+      else if (object.stage == Stage::committed && slot != first)
+        problem = "keys: a committed object is not first";
       before = slot;
     }
   });
@@ -140,7 +145,8 @@ Problem check_members(const TableState& state, Slot slot) {
     if (++reservation_count > unit.reservation_count || object.unit != slot || object.stage != Stage::reserved)
       return "units: the reservations are wrong";
   }
-  if (member_count != unit.member_count || reservation_count != unit.reservation_count) return "units: a count is wrong";
+  if (member_count != unit.member_count || reservation_count != unit.reservation_count)
+    return "units: a count is wrong";
   if (held_count != unit.held_count || pinned_count != unit.pinned_count) return "units: holds or pins are wrong";
   return {};
 }

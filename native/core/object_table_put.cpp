@@ -186,8 +186,7 @@ void enter_member(TableState& state, Slot slot, std::uint32_t checksum, std::uin
   ++state.counts.object_count;
   ++state.counts.stored_total;
   unit.priority = std::max(unit.priority, object.priority);
-  if (object.keep_at_least_ms != 0)
-    unit.keep_until_ms = std::max(unit.keep_until_ms, now_ms + object.keep_at_least_ms);
+  if (object.keep_at_least_ms != 0) unit.keep_until_ms = std::max(unit.keep_until_ms, now_ms + object.keep_at_least_ms);
   if (object.keep_at_most_ms != 0) {
     const std::uint64_t expires_at_ms = now_ms + object.keep_at_most_ms;
     if (unit.expires_at_ms == 0 || expires_at_ms < unit.expires_at_ms) state.set_expiry(unit_slot, expires_at_ms);

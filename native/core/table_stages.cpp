@@ -126,10 +126,18 @@ void TableState::discard_reservation(Slot slot) {
 
 void TableState::count_drop(Reason reason) {
   switch (reason) {
-    case Reason::evicted: ++counts.evicted_total; break;
-    case Reason::expired: ++counts.expired_total; break;
-    case Reason::damaged: ++counts.damaged_total; break;
-    default: ++counts.removed_total; break;
+    case Reason::evicted:
+      ++counts.evicted_total;
+      break;
+    case Reason::expired:
+      ++counts.expired_total;
+      break;
+    case Reason::damaged:
+      ++counts.damaged_total;
+      break;
+    default:
+      ++counts.removed_total;
+      break;
   }
 }
 

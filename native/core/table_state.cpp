@@ -64,8 +64,8 @@ Reason TableState::why_invisible(const Unit& unit) const {
   return unit.complete() ? Reason::no_parent : Reason::incomplete_bundle;
 }
 
-Slot TableState::find_visible(const Digest& digest, std::string_view key, std::uint64_t tenant_id,
-                              std::uint64_t now_ms, Reason& reason) {
+Slot TableState::find_visible(const Digest& digest, std::string_view key, std::uint64_t tenant_id, std::uint64_t now_ms,
+                              Reason& reason) {
   const Slot slot = find_digest(digest);
   if (slot == no_slot) {
     reason = why_log.find(digest);
