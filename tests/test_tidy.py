@@ -150,8 +150,8 @@ def names_say_something(source: Source) -> Iterator[str]:
 
 
 def public_names_are_whole_words(source: Source) -> Iterator[str]:
-    if not source.is_ours:
-        return
+    if not source.is_ours or source.path.removeprefix("src/moonpool/") in ENGINES.values():
+        return  # an adapter's names are those of the engine's interface
     for node in ast.walk(source.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             names = [node.name, *(item.arg for item in [*node.args.args, *node.args.kwonlyargs])]
@@ -356,9 +356,3 @@ def test_base_install_stays_small_and_unbounded() -> None:
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert len(dependencies) <= 5
     assert [item for item in dependencies if re.search(r"<|==|~=", item)] == []
-
-
-def test_every_room_is_a_package() -> None:
-    """Else import-linter does not see what lies in it."""
-    folders = {path.parent for path in (ROOT / "src/moonpool").rglob("*.py")}
-    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []

@@ -148,6 +148,9 @@ class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     save_call_ms: Annotated[
         int, Meta(ge=1, le=60_000, description="one native put; a stopped node costs the engine's step this, once")
     ] = 100
+    save_deadline_ms: Annotated[
+        int, Meta(ge=1, le=60_000, description="all saves of one step together; the rest is offered again later")
+    ] = 500
     transfer_bytes_max: Annotated[int, Meta(ge=1, le=4 * GIB, description="moved by one native call")] = 16 * MIB
     load_block_count_min: Annotated[
         int, Meta(ge=1, le=65_536, description="fewer blocks than this are recomputed, not loaded")

@@ -1,0 +1,214 @@
+"""The scheduler's side of one engine with its identity and its reporter, told about the engine by a probe."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from moonpool.connectors import engine_facts
+from moonpool.connectors.assembly import connector_config, find_peers, make_scheduler_parts
+from moonpool.connectors.description import EngineSelf, describe_engine
+from moonpool.connectors.groups import CacheGroup, find_obstacle
+from moonpool.connectors.plans import StepPlan
+from moonpool.connectors.reporter import Reporter
+from moonpool.connectors.scheduler import Scope
+from moonpool.errors import IdentityError, MoonpoolError
+from moonpool.identity import Identity, fingerprint_weights, namespace_id, with_weight_version
+
+logger = logging.getLogger("vllm.moonpool")
+STOP_TIMEOUT_MS = 2_000
+# Fingerprinting large weights takes long: the engine starts meanwhile, and is offered nothing until it is done.
+IDENTITY_WAIT_MS = 5_000
+HASH_SEED_WAIT_MS = 120_000
+HASH_SEED_POLL_MS = 20
+
+
+class EngineProbe(Protocol):
+    """What only an import of the engine can tell."""
+
+    vllm_config: Any
+    kv_cache_config: Any
+
+    def engine_version(self) -> str: ...
+    def hash_block_size(self) -> int: ...
+    def weights_folder(self) -> Path: ...
+    def hash_seed(self) -> tuple[str, str]: ...
+    def attention_backend(self) -> str: ...
+    def instruction_set(self) -> str: ...
+
+
+class EngineFace:
+    """One engine's scheduler. `start` once its cache is there; nothing is opened before."""
+
+    def __init__(self, probe: EngineProbe, groups: tuple[CacheGroup, ...]) -> None:
+        self._probe = probe
+        self._vllm_config = probe.vllm_config
+        transfer = self._vllm_config.kv_transfer_config
+        self.config = connector_config(transfer.kv_connector_extra_config)
+        self._identity: Identity | None = None
+        self._identified = threading.Event()
+        self._roll_count = 0
+        self.engine = self._make_self(groups)
+        peers = find_peers(self.config)
+        engine_id = self.engine.engine_id
+        self.parts = make_scheduler_parts(
+            self.config, groups, peers=peers, name=f"{engine_id} scheduler", shard_count=self.engine.shard_count
+        )
+        self.side = self.parts.side
+        self._reporter = Reporter(
+            lambda: describe_engine(
+                self.engine, scope=self.side.scope, ledger=self.parts.ledger, health=self.parts.health
+            ),
+            make_listeners=lambda: [
+                peers.node_client(engine_id, shared_memory=False),
+                peers.directory_client(engine_id),
+            ],
+            ledger=self.parts.ledger,
+            interval_ms=self.config.connector.describe_interval_ms,
+            report_path=self.config.connector.report_path,
+        )
+
+    def _make_self(self, groups: tuple[CacheGroup, ...]) -> EngineSelf:
+        vllm_config = self._vllm_config
+        transfer = vllm_config.kv_transfer_config
+        return EngineSelf(
+            engine_id=self.config.connector.engine_id or str(transfer.engine_id),
+            kind_version=self._probe.engine_version(),
+            model=str(getattr(vllm_config.model_config, "served_model_name", None) or vllm_config.model_config.model),
+            process_id=os.getpid(),
+            tenant=self.config.client.tenant,
+            groups=groups,
+            hash_block_size=self._probe.hash_block_size(),
+            shard_count=engine_facts.shard_count(vllm_config, self._probe.kv_cache_config),
+            hash_algorithm=str(vllm_config.cache_config.prefix_caching_hash_algo),
+            load_failure_policy=str(transfer.kv_load_failure_policy),
+            prefix_caching=bool(vllm_config.cache_config.enable_prefix_caching),
+            started_at=time.time(),
+            warnings=engine_facts.find_warnings(vllm_config),
+        )
+
+    def start(self) -> None:
+        """Connect, begin to report, and find out who this engine is."""
+        self.engine.process_id = os.getpid()
+        self.parts.link.start()
+        threading.Thread(target=self._identify, name="moonpool-identity", daemon=True).start()
+        self._reporter.start()
+        for warning in self.engine.warnings:
+            logger.warning("moonpool: engine could be set up better advice=%s", warning)
+
+    def wait_ready(self) -> None:
+        """Give identity and connection a moment before the first request; later ones do not wait."""
+        if not self._identified.is_set():
+            self._identified.wait(IDENTITY_WAIT_MS / 1000)
+            self._identified.set()
+
+    def request_obstacle(self, request: Any) -> str:
+        """Why this request shares nothing; empty when it does."""
+        return engine_facts.find_request_obstacle(request, share_media=self.config.connector.share_media)
+
+    # Identity -----------------------------------------------------------------------------------------------
+
+    def _identify(self) -> None:
+        try:
+            self._identity = self._make_identity()
+            self._set_scope(self._identity)
+        except MoonpoolError as error:
+            self._refuse(str(error))
+        except Exception as error:
+            logger.exception("moonpool: identity could not be computed")
+            self._refuse(f"{type(error).__name__}: {error}")
+        finally:
+            self._identified.set()
+
+    def _make_identity(self) -> Identity:
+        engine = self.engine
+        obstacle = engine_facts.find_engine_obstacle(self._vllm_config) or find_obstacle(
+            engine.groups, hash_block_size=engine.hash_block_size
+        )
+        if obstacle:
+            raise IdentityError(obstacle)
+        load_format = str(self._vllm_config.load_config.load_format)
+        weights = fingerprint_weights(self._probe.weights_folder(), load_format=load_format)
+        seed, engine.hash_seed = self._wait_hash_seed()
+        facts = engine_facts.PlatformFacts(
+            engine_version=engine.kind_version,
+            attention_backend=self._probe.attention_backend(),
+            instruction_set=self._probe.instruction_set(),
+            hash_seed_fingerprint=seed,
+            weights=weights,
+        )
+        stated = getattr(self._probe.kv_cache_config, "kv_cache_layout", None)
+        layout = str(stated or self._vllm_config.cache_config.kv_cache_layout)
+        return engine_facts.build_identity(self._vllm_config, engine.groups, layout=layout, facts=facts)
+
+    def _wait_hash_seed(self) -> tuple[str, str]:
+        deadline = time.monotonic() + HASH_SEED_WAIT_MS / 1000
+        while True:
+            try:
+                return self._probe.hash_seed()
+            except IdentityError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(HASH_SEED_POLL_MS / 1000)
+
+    def _set_scope(self, identity: Identity) -> None:
+        settings = self.config.connector
+        self.engine.identity = identity.fields()
+        self.side.scope = Scope(
+            namespace_id=namespace_id(identity, tenant=self.engine.tenant),
+            load_obstacle=engine_facts.find_load_obstacle(self._vllm_config)
+            or ("" if settings.load else "connector.load is off"),
+            save_obstacle=engine_facts.find_save_obstacle(self._vllm_config)
+            or ("" if settings.save else "connector.save is off"),
+        )
+        if self.side.scope.load_obstacle:
+            logger.warning("moonpool: no hits are offered reason=%s", self.side.scope.load_obstacle)
+        logger.info("moonpool: identity is known namespace=%016x", self.side.scope.namespace_id)
+
+    def _refuse(self, reason: str) -> None:
+        self.engine.identity_error = reason
+        self.side.scope = Scope(load_obstacle=reason, save_obstacle=reason)
+        logger.warning("moonpool: no hits are offered and nothing is saved reason=%s", reason)
+
+    def roll(self) -> bool:
+        """Another namespace, for weights that changed under the engine. False while a load is under way."""
+        if self._identity is None:
+            return self._identified.is_set()  # nothing is shared, nothing will be
+        self._roll_count += 1
+        version = f"rolled {self.engine.engine_id} {os.getpid()} {time.time_ns()} {self._roll_count}"
+        rolled = with_weight_version(self._identity, version)
+        if not self.side.roll(namespace_id(rolled, tenant=self.engine.tenant)):
+            return False
+        self._identity = rolled
+        self.engine.identity = rolled.fields()
+        return True
+
+    # Steps --------------------------------------------------------------------------------------------------
+
+    def plan(self, output: Any) -> StepPlan:
+        """The plan of the step that vLLM's `SchedulerOutput` describes."""
+        blocks = output.kv_connector_block_state
+        return self.side.plan(
+            self._complete_blocks(output),
+            resolve_blocks=blocks.get_block_ids if blocks is not None else lambda _: None,
+            preempted=bool(output.preempted_req_ids),
+        )
+
+    def _complete_blocks(self, output: Any) -> Iterator[tuple[str, int]]:
+        """How many blocks of each request hold no token that may still be rejected, once the step is done."""
+        for request_id, token_count in output.num_scheduled_tokens.items():
+            request = self.side.request(request_id)
+            if isinstance(request, engine_facts.RequestFacts):
+                drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
+                yield request_id, (request.source.num_computed_tokens + token_count - drafts) // self.side.block_size
+
+    def stop(self) -> None:
+        """Report what is left and close."""
+        self.side.close()
+        self._reporter.stop(STOP_TIMEOUT_MS)
+        self.parts.link.stop()

@@ -1,0 +1,182 @@
+"""One look-up a request, cached until it is admitted, within a budget.
+
+The engine asks for every waiting request in every step. The desk asks the pool once, remembers the answer, and
+lets a request wait for a slow answer only so long. A request whose load failed gets nothing more. No call is made
+for what cannot be shared, nor while the node is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from moonpool.connectors.health import Health
+
+# Reasons why a request got less than its whole prefix, as they stand in outcomes and counters. Those of reads are
+# the labels of moonpool.types.Reason.
+NOT_STORED = "never_stored"
+STORED_LESS = "stored_less"
+NODE_AWAY = "unavailable"
+OUT_OF_BUDGET = "timed_out"
+GAVE_UP = "engine_gave_up"
+TOO_SHORT = "shorter_than_a_block"
+LOCAL_IS_LONGER = "local_hit_is_longer"
+OFF = "off"  # this engine is offered nothing; its description says why
+
+
+class MatchAnswer(NamedTuple):
+    """What a match said: blocks that can be fetched from the start on; whether anybody answered."""
+
+    block_count: int
+    reachable: bool
+    warming: bool = False
+
+
+class Ask(NamedTuple):
+    """What the desk needs to know of a request.
+
+    ``obstacle`` names why this request must not share (empty: it may); ``attempt`` grows each time the request
+    starts anew (preemption), so that it is looked up again.
+    """
+
+    request_id: str
+    block_hashes: Sequence[bytes]
+    token_count: int
+    block_size: int
+    local_token_count: int
+    attempt: int = 0
+    obstacle: str = ""
+
+
+class Decision(NamedTuple):
+    """Tokens to load beyond the local hit, or `pending`; why not more; blocks that the pool is known to hold."""
+
+    token_count: int
+    pending: bool = False
+    reason: str = ""
+
+
+class Lookup(msgspec.Struct):
+    """What is remembered of one request until it is gone."""
+
+    attempt: int = 0
+    asked_at_ms: float | None = None
+    answered: bool = False
+    block_count: int = 0
+    reason: str = ""
+    gave_up: bool = False
+    duration_ms: float = 0.0
+
+
+class LookupLimits(NamedTuple):
+    """See ConnectorSettings."""
+
+    budget_ms: int = 2
+    pending_ms_max: int = 20
+    load_block_count_min: int = 1
+
+
+class LookupDesk:
+    """All look-ups of one scheduler. ``match(hashes, budget_ms)`` is the only thing here that waits."""
+
+    def __init__(
+        self,
+        match: Callable[[Sequence[bytes], int], MatchAnswer],
+        *,
+        health: Health,
+        limits: LookupLimits,
+        clock_ms: Callable[[], float],
+        count: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._match = match
+        self._count = count
+        self._health = health
+        self._limits = limits
+        self._clock_ms = clock_ms
+        self._lookups: dict[str, Lookup] = {}
+
+    def decide(self, ask: Ask) -> Decision:
+        """How many tokens this request is to load. Calls the pool at most once per answer."""
+        lookup = self._lookups.setdefault(ask.request_id, Lookup(attempt=ask.attempt))
+        if lookup.gave_up:
+            return Decision(0, reason=GAVE_UP)
+        if lookup.attempt != ask.attempt:
+            lookup = self._lookups[ask.request_id] = Lookup(attempt=ask.attempt)
+        hit_block_count_max = min(len(ask.block_hashes), (ask.token_count - 1) // ask.block_size)
+        if not lookup.answered and self._must_wait(lookup, ask, hit_block_count_max):
+            return Decision(0, pending=True)
+        return self._offer(lookup, ask, hit_block_count_max)
+
+    def _must_wait(self, lookup: Lookup, ask: Ask, hit_block_count_max: int) -> bool:
+        """Gets an answer into ``lookup``; true when the request is to ask again in the next step."""
+        lookup.reason = ask.obstacle or ("" if hit_block_count_max > 0 else TOO_SHORT)
+        if not lookup.reason and not self._health.up:
+            lookup.reason = NODE_AWAY
+        if lookup.reason:
+            lookup.answered = True
+            return False
+        began_ms = self._clock_ms()
+        if lookup.asked_at_ms is None:
+            lookup.asked_at_ms = began_ms
+        answer = self._match(ask.block_hashes[:hit_block_count_max], self._limits.budget_ms)
+        now_ms = self._clock_ms()
+        lookup.duration_ms += now_ms - began_ms
+        self._count("lookups")
+        if answer.reachable:
+            if answer.block_count:
+                self._count("lookup_hits")
+            self._health.answered()
+            lookup.answered = True
+            lookup.block_count = min(answer.block_count, hit_block_count_max)
+            if lookup.block_count < hit_block_count_max:
+                lookup.reason = STORED_LESS if lookup.block_count else NOT_STORED
+            return False
+        self._count("lookup_timeouts")
+        self._health.unanswered(now_ms)
+        lookup.reason = OUT_OF_BUDGET
+        if self._health.up and now_ms - lookup.asked_at_ms < self._limits.pending_ms_max:
+            return True
+        lookup.answered = True
+        return False
+
+    def _offer(self, lookup: Lookup, ask: Ask, hit_block_count_max: int) -> Decision:
+        block_count = min(lookup.block_count, hit_block_count_max)
+        local_block_count = ask.local_token_count // ask.block_size
+        gain = block_count - local_block_count
+        if gain <= 0:
+            return Decision(0, reason=lookup.reason if block_count == 0 else (lookup.reason or LOCAL_IS_LONGER))
+        if gain < self._limits.load_block_count_min:
+            return Decision(0, reason=LOCAL_IS_LONGER)
+        return Decision(gain * ask.block_size, reason=lookup.reason)
+
+    def known_block_count(self, request_id: str) -> int:
+        """Blocks from the start on that the pool was found to hold; 0 when it was not asked or did not answer."""
+        lookup = self._lookups.get(request_id)
+        return 0 if lookup is None or lookup.gave_up else lookup.block_count
+
+    def duration_ms(self, request_id: str) -> float:
+        """Time spent waiting for answers for this request."""
+        lookup = self._lookups.get(request_id)
+        return 0.0 if lookup is None else lookup.duration_ms
+
+    def give_up(self, request_id: str) -> None:
+        """A load failed: nothing more from the pool for this request."""
+        lookup = self._lookups.setdefault(request_id, Lookup())
+        lookup.gave_up = True
+        lookup.answered = True
+        lookup.block_count = 0
+
+    def forget(self, request_id: str) -> None:
+        """The request is gone."""
+        self._lookups.pop(request_id, None)
+
+    def forget_answers(self) -> None:
+        """The namespace has changed: what was answered says nothing any more."""
+        for request_id, lookup in self._lookups.items():
+            if not lookup.gave_up:
+                self._lookups[request_id] = Lookup(attempt=lookup.attempt)
+
+    def __len__(self) -> int:
+        return len(self._lookups)
