@@ -174,6 +174,9 @@ class TelemetrySettings(Struct, frozen=True, forbid_unknown_fields=True):
     http_status_ms: Annotated[int, Meta(ge=100, le=60_000, description="time for /status and /metrics to answer")] = (
         5_000
     )
+    http_request_ms: Annotated[
+        int, Meta(ge=200, le=60_000, description="one HTTP connection, from its first byte to its last")
+    ] = 10_000
     http_connection_count: Annotated[int, Meta(ge=1, le=65_536, description="HTTP requests answered at a time")] = 64
 
 
