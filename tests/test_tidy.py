@@ -356,3 +356,9 @@ def test_base_install_stays_small_and_unbounded() -> None:
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert len(dependencies) <= 5
     assert [item for item in dependencies if re.search(r"<|==|~=", item)] == []
+
+
+def test_every_room_is_a_package() -> None:
+    """Else import-linter does not see what lies in it."""
+    folders = {path.parent for path in (ROOT / "src/moonpool").rglob("*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []

@@ -31,4 +31,6 @@ NB_MODULE(_native, module) {
   moonpool::bind_numbers(module);
   moonpool::bind_tags(module);
   moonpool::bind_layout(module);
+  moonpool::bind_allocator(module);
+  moonpool::bind_object_table(module);
 }

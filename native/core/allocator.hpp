@@ -34,7 +34,7 @@ class Allocator {
   struct Range {
     std::uint64_t start = 0;  // granules
     std::uint64_t length = 0;
-    Slot before = no_slot, after = no_slot;          // neighbours in space
+    Slot before = no_slot, after = no_slot;            // neighbours in space
     Slot free_before = no_slot, free_after = no_slot;  // neighbours in the free list of the class
     bool used = false;
   };

@@ -52,7 +52,8 @@ std::string UnitStore::check_children(Slot slot) const {
   for (Slot child = unit.first_child; child != no_slot; child = pool_[child].sibling_after) {
     if (++child_count > unit.child_count) return "units: more children than counted";
     const Unit& below = pool_[child];
-    if (!below.in_use || below.parent != slot || below.sibling_before != before) return "units: a child's links are wrong";
+    if (!below.in_use || below.parent != slot || below.sibling_before != before)
+      return "units: a child's links are wrong";
     if (below.parent_hash != unit.name || below.namespace_id != unit.namespace_id ||
         below.tenant_id != unit.tenant_id || below.kv_group != unit.kv_group)
       return "units: a child under a foreign parent";

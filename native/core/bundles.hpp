@@ -8,8 +8,8 @@ namespace moonpool {
 
 struct Unit {
   std::uint64_t tenant_id = 0;
-  std::uint64_t namespace_id = 0;   // 0: not a block
-  std::uint64_t name = 0;           // block hash or bundle id; 0: one plain object, in no index
+  std::uint64_t namespace_id = 0;  // 0: not a block
+  std::uint64_t name = 0;          // block hash or bundle id; 0: one plain object, in no index
   std::uint64_t parent_hash = 0;
   std::uint64_t last_use = 0;       // count of uses of the table
   std::uint64_t keep_until_ms = 0;  // 0: nothing keeps it

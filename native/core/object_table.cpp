@@ -10,6 +10,16 @@ namespace moonpool {
 namespace {
 // A listing that matches little still ends: this many slots are looked at in one call.
 constexpr std::uint64_t listed_slot_count_max = 65'536;
+
+template <typename Value>
+void take(std::vector<Value>& from, std::vector<Value>& into) {
+  if (into.empty()) {
+    into.swap(from);
+    return;
+  }
+  into.insert(into.end(), from.begin(), from.end());
+  from.clear();
+}
 }  // namespace
 
 ObjectTable::ObjectTable(std::vector<std::uint64_t> arena_bytes, TableLimits limits)
@@ -24,8 +34,8 @@ Outcome ObjectTable::remove(const Digest& digest, std::string_view key, std::uin
   const Slot slot = state.find_digest(digest);
   Reason why_not = Reason::none;
   // An object that waits for the rest of its bundle can be removed as well.
-  if (state.find_visible(digest, key, tenant_id, now_ms, why_not) == no_slot &&
-      why_not != Reason::incomplete_bundle && why_not != Reason::no_parent)
+  if (state.find_visible(digest, key, tenant_id, now_ms, why_not) == no_slot && why_not != Reason::incomplete_bundle &&
+      why_not != Reason::no_parent)
     return {Status::miss, why_not};
   state.drop_unit(state.objects[slot].unit, reason);
   return {};
@@ -93,10 +103,9 @@ void ObjectTable::expire(std::uint64_t now_ms, std::uint32_t count_max) {
   }
 }
 
-void ObjectTable::take_events(std::vector<Event>& into) {
-  into.insert(into.end(), state_->events.begin(), state_->events.end());
-  state_->events.clear();
-}
+void ObjectTable::take_events(std::vector<Event>& into) { take(state_->events, into); }
+
+void ObjectTable::take_freed(std::vector<Extent>& into) { take(state_->freed, into); }
 
 std::uint64_t ObjectTable::snapshot(std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into) const {
   const TableState& state = *state_;

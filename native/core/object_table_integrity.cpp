@@ -113,11 +113,16 @@ Problem check_keys(const TableState& state, const Sums& sums) {
     Slot before = no_slot;
     for (Slot slot = first; slot != no_slot && problem.empty(); slot = state.objects[slot].key_link.after) {
       const Object& object = state.objects[slot];
-      if (++reached_count > sums.indexed_count) problem = "keys: a list is too long";
-      else if (object.unit == no_slot || object.key_link.before != before) problem = "keys: a list is broken";
-      else if (static_cast<std::uint32_t>(object.digest.low) != hash) problem = "keys: a wrong hash";
-      else if (object.digest != state.objects[first].digest) problem = "keys: two digests in one list";
-      else if (object.stage == Stage::committed && slot != first) problem = "keys: a committed object is not first";
+      if (++reached_count > sums.indexed_count)
+        problem = "keys: a list is too long";
+      else if (object.unit == no_slot || object.key_link.before != before)
+        problem = "keys: a list is broken";
+      else if (static_cast<std::uint32_t>(object.digest.low) != hash)
+        problem = "keys: a wrong hash";
+      else if (object.digest != state.objects[first].digest)
+        problem = "keys: two digests in one list";
+      else if (object.stage == Stage::committed && slot != first)
+        problem = "keys: a committed object is not first";
       before = slot;
     }
   });
@@ -140,7 +145,8 @@ Problem check_members(const TableState& state, Slot slot) {
     if (++reservation_count > unit.reservation_count || object.unit != slot || object.stage != Stage::reserved)
       return "units: the reservations are wrong";
   }
-  if (member_count != unit.member_count || reservation_count != unit.reservation_count) return "units: a count is wrong";
+  if (member_count != unit.member_count || reservation_count != unit.reservation_count)
+    return "units: a count is wrong";
   if (held_count != unit.held_count || pinned_count != unit.pinned_count) return "units: holds or pins are wrong";
   return {};
 }
@@ -177,13 +183,16 @@ Problem check_units(const TableState& state) {
 }
 
 Problem check_connection(const TableState& state, ConnectionId id, const Connection& connection) {
-  std::uint64_t reserved_bytes = 0, held_bytes = 0;
-  std::uint32_t reservation_count = 0, hold_count = 0;
+  std::uint64_t reserved_bytes = 0, detached_bytes = 0, held_bytes = 0;
+  std::uint32_t reservation_count = 0, detached_count = 0, hold_count = 0;
   for (Slot slot = connection.reservations; slot != no_slot; slot = state.objects[slot].connection_link.after) {
     const Object& object = state.objects[slot];
     if (++reservation_count > connection.reservation_count || object.writer != id)
       return "connections: the reservations are wrong";
     reserved_bytes += object.space_bytes();
+    if (object.stage != Stage::detached) continue;
+    detached_bytes += object.space_bytes();
+    ++detached_count;
   }
   for (Slot record = connection.holds; record != no_slot; record = state.holds[record].connection_link.after) {
     const HoldRecord& hold = state.holds[record];
@@ -191,9 +200,11 @@ Problem check_connection(const TableState& state, ConnectionId id, const Connect
     hold_count += hold.active_count();
     if (hold.active_count() > 0) held_bytes += state.objects[hold.object].space_bytes();
   }
-  if (reservation_count != connection.reservation_count || hold_count != connection.hold_count)
+  if (reservation_count != connection.reservation_count || hold_count != connection.hold_count ||
+      detached_count != connection.detached_count)
     return "connections: a count is wrong";
-  if (reserved_bytes != connection.reserved_bytes || held_bytes != connection.held_bytes)
+  if (reserved_bytes != connection.reserved_bytes || held_bytes != connection.held_bytes ||
+      detached_bytes != connection.detached_bytes)
     return "connections: bytes are wrong";
   return {};
 }

@@ -186,8 +186,7 @@ void enter_member(TableState& state, Slot slot, std::uint32_t checksum, std::uin
   ++state.counts.object_count;
   ++state.counts.stored_total;
   unit.priority = std::max(unit.priority, object.priority);
-  if (object.keep_at_least_ms != 0)
-    unit.keep_until_ms = std::max(unit.keep_until_ms, now_ms + object.keep_at_least_ms);
+  if (object.keep_at_least_ms != 0) unit.keep_until_ms = std::max(unit.keep_until_ms, now_ms + object.keep_at_least_ms);
   if (object.keep_at_most_ms != 0) {
     const std::uint64_t expires_at_ms = now_ms + object.keep_at_most_ms;
     if (unit.expires_at_ms == 0 || expires_at_ms < unit.expires_at_ms) state.set_expiry(unit_slot, expires_at_ms);
@@ -245,11 +244,9 @@ ReserveResult ObjectTable::reserve(const PutSpec& spec, ConnectionId connection,
 ReserveResult ObjectTable::commit(ConnectionId connection, Generation generation, std::uint32_t checksum,
                                   std::uint64_t now_ms) {
   TableState& state = *state_;
-  const Slot slot = state.find_generation(generation);
+  const Slot slot = state.find_reservation(connection, generation);
   if (slot == no_slot) return refused(state, Reason::not_yours);
   const Object& object = state.objects[slot];
-  if ((object.stage != Stage::reserved && object.stage != Stage::detached) || object.writer != connection)
-    return refused(state, Reason::not_yours);
   if (object.stage == Stage::detached) {
     const Reason reason = object.detach_reason;
     state.discard_reservation(slot);
@@ -277,11 +274,9 @@ ReserveResult ObjectTable::commit(ConnectionId connection, Generation generation
 
 Outcome ObjectTable::abort(ConnectionId connection, Generation generation) {
   TableState& state = *state_;
-  const Slot slot = state.find_generation(generation);
+  const Slot slot = state.find_reservation(connection, generation);
   if (slot == no_slot) return {Status::refused, Reason::not_yours};
   const Object& object = state.objects[slot];
-  if ((object.stage != Stage::reserved && object.stage != Stage::detached) || object.writer != connection)
-    return {Status::refused, Reason::not_yours};
   const Reason reason = object.stage == Stage::detached ? object.detach_reason : Reason::none;
   state.discard_reservation(slot);
   ++state.counts.aborted_total;

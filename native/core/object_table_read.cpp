@@ -53,23 +53,6 @@ void add_hold(TableState& state, Connection& reader, Slot record, std::uint64_t 
   ++state.counts.hold_count;
 }
 
-// Ends what has no use any more: a record that nothing is left in, an object that nobody sees or holds.
-void tidy_after_release(TableState& state, Slot record) {
-  const HoldRecord& hold = state.holds[record];
-  const Slot slot = hold.object;
-  if (hold.active_count() == 0 && hold.revoked_count == 0) state.remove_hold_record(record);
-  const Object& object = state.objects[slot];
-  if (object.stage == Stage::vanished && object.hold_count == 0) state.free_object(slot);
-}
-
-void let_go_all(TableState& state, Slot record) {
-  HoldRecord& hold = state.holds[record];
-  const std::uint32_t count = hold.active_count();
-  hold.view_count = hold.copy_count = hold.revoked_count = 0;
-  if (count > 0) state.end_protection(record, count);
-  tidy_after_release(state, record);
-}
-
 }  // namespace
 
 HoldResult ObjectTable::hold(const Digest& digest, std::string_view key, std::uint64_t tenant_id,
@@ -111,7 +94,7 @@ Outcome ObjectTable::release(ConnectionId connection, Generation generation) {
     }
     state.end_protection(record, 1);
   }
-  tidy_after_release(state, record);
+  state.tidy_hold(record);
   return outcome;
 }
 
@@ -125,7 +108,7 @@ void ObjectTable::revoke_holds(std::uint64_t now_ms) {
     hold.revoked_count += count;
     hold.copy_count = 0;
     state.end_protection(record, count);
-    tidy_after_release(state, record);
+    state.tidy_hold(record);
   }
 }
 
@@ -143,29 +126,6 @@ Reason ObjectTable::why(const Digest& digest) const {
   const Object& object = state.objects[slot];
   if (object.stage == Stage::reserved) return Reason::not_committed;
   return state.why_invisible(state.units[object.unit]);
-}
-
-void ObjectTable::drop_connection(ConnectionId connection) {
-  TableState& state = *state_;
-  const auto found = state.connections.find(connection);
-  if (found == state.connections.end()) return;
-  Connection& gone = found->second;
-  while (gone.holds != no_slot) let_go_all(state, gone.holds);
-  while (gone.reservations != no_slot) {
-    state.discard_reservation(gone.reservations);
-    ++state.counts.aborted_total;
-  }
-  state.connections.erase(found);
-}
-
-void ObjectTable::quarantine_connection(ConnectionId connection) {
-  TableState& state = *state_;
-  const auto found = state.connections.find(connection);
-  if (found == state.connections.end()) return;
-  Slot slot = found->second.reservations;
-  for (; slot != no_slot; slot = state.objects[slot].connection_link.after) {
-    if (state.objects[slot].stage == Stage::reserved) state.detach(slot, Reason::deadline);
-  }
 }
 
 }  // namespace moonpool

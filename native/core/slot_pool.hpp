@@ -12,6 +12,13 @@ namespace moonpool {
 template <typename Value>
 class SlotPool {
  public:
+  SlotPool() = default;
+  SlotPool(const SlotPool&) = delete;
+  SlotPool& operator=(const SlotPool&) = delete;
+  SlotPool(SlotPool&&) noexcept = default;
+  SlotPool& operator=(SlotPool&&) noexcept = default;
+  ~SlotPool() = default;
+
   [[nodiscard]] Slot acquire() {
     ++count_;
     if (!free_.empty()) {

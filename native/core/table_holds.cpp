@@ -46,4 +46,12 @@ void TableState::end_protection(Slot record, std::uint32_t count) {
   settle(object.unit);
 }
 
+void TableState::tidy_hold(Slot record) {
+  const HoldRecord& hold = holds[record];
+  const Slot slot = hold.object;
+  if (hold.active_count() == 0 && hold.revoked_count == 0) remove_hold_record(record);
+  const Object& object = objects[slot];
+  if (object.stage == Stage::vanished && object.hold_count == 0) free_object(slot);
+}
+
 }  // namespace moonpool

@@ -103,6 +103,9 @@ void TableState::detach(Slot slot, Reason reason) {
   counts.quarantined_bytes += bytes;
   --counts.reservation_count;
   ++counts.quarantined_count;
+  Connection& writer = connections[object.writer];
+  writer.detached_bytes += bytes;
+  ++writer.detached_count;
   prune(unit);
 }
 
@@ -112,19 +115,29 @@ void TableState::discard_reservation(Slot slot) {
   const std::uint64_t bytes = object.space_bytes();
   counts.quarantined_bytes -= bytes;
   --counts.quarantined_count;
-  Connection& connection = connections[object.writer];
-  unlink(objects, connection.reservations, slot, &Object::connection_link);
-  connection.reserved_bytes -= bytes;
-  --connection.reservation_count;
+  Connection& writer = connections[object.writer];
+  unlink(objects, writer.reservations, slot, &Object::connection_link);
+  writer.reserved_bytes -= bytes;
+  writer.detached_bytes -= bytes;
+  --writer.reservation_count;
+  --writer.detached_count;
   free_object(slot);
 }
 
 void TableState::count_drop(Reason reason) {
   switch (reason) {
-    case Reason::evicted: ++counts.evicted_total; break;
-    case Reason::expired: ++counts.expired_total; break;
-    case Reason::damaged: ++counts.damaged_total; break;
-    default: ++counts.removed_total; break;
+    case Reason::evicted:
+      ++counts.evicted_total;
+      break;
+    case Reason::expired:
+      ++counts.expired_total;
+      break;
+    case Reason::damaged:
+      ++counts.damaged_total;
+      break;
+    default:
+      ++counts.removed_total;
+      break;
   }
 }
 
@@ -188,6 +201,7 @@ void TableState::free_object(Slot slot) {
   Object& object = objects[slot];
   while (object.holds != no_slot) remove_hold_record(object.holds);
   arenas[object.arena_index].free(object.offset - object_header_bytes);
+  freed.push_back(object.extent());
   const std::uint32_t sequence = object.sequence;
   object = Object{};
   object.sequence = sequence;

@@ -42,6 +42,14 @@ Slot TableState::find_generation(Generation generation) const {
   return object.stage != Stage::free && object.sequence == generation >> sequence_shift ? slot : no_slot;
 }
 
+Slot TableState::find_reservation(ConnectionId connection, Generation generation) const {
+  const Slot slot = find_generation(generation);
+  if (slot == no_slot) return no_slot;
+  const Object& object = objects[slot];
+  const bool is_reservation = object.stage == Stage::reserved || object.stage == Stage::detached;
+  return is_reservation && object.writer == connection ? slot : no_slot;
+}
+
 Slot TableState::find_digest(const Digest& digest) const {
   return key_index.find(hash_of(digest), [&](Slot slot) { return objects[slot].digest == digest; });
 }
@@ -56,8 +64,8 @@ Reason TableState::why_invisible(const Unit& unit) const {
   return unit.complete() ? Reason::no_parent : Reason::incomplete_bundle;
 }
 
-Slot TableState::find_visible(const Digest& digest, std::string_view key, std::uint64_t tenant_id,
-                              std::uint64_t now_ms, Reason& reason) {
+Slot TableState::find_visible(const Digest& digest, std::string_view key, std::uint64_t tenant_id, std::uint64_t now_ms,
+                              Reason& reason) {
   const Slot slot = find_digest(digest);
   if (slot == no_slot) {
     reason = why_log.find(digest);

@@ -68,8 +68,10 @@ struct Connection {
   Slot reservations = no_slot;  // reserved and detached ones
   Slot holds = no_slot;
   std::uint64_t reserved_bytes = 0;  // of reserved and detached objects
+  std::uint64_t detached_bytes = 0;  // of the detached ones among them
   std::uint64_t held_bytes = 0;      // of objects with at least one hold that protects
   std::uint32_t reservation_count = 0;
+  std::uint32_t detached_count = 0;
   std::uint32_t hold_count = 0;  // holds that protect
 };
 
@@ -81,6 +83,8 @@ struct TableState {
   [[nodiscard]] Generation generation_of(Slot slot) const;
   // The object of that generation whatever its stage, or no_slot.
   [[nodiscard]] Slot find_generation(Generation generation) const;
+  // The object of that generation if it is reserved by, or detached from, that connection, or no_slot.
+  [[nodiscard]] Slot find_reservation(ConnectionId connection, Generation generation) const;
   // The first object of that digest: the committed one if there is one, else a reserved one, or no_slot.
   [[nodiscard]] Slot find_digest(const Digest& digest) const;
   [[nodiscard]] bool same_key(Slot slot, std::string_view key, std::uint64_t tenant_id) const;
@@ -131,6 +135,8 @@ struct TableState {
   void remove_hold_record(Slot record);
   // count holds of the record stop protecting; the record itself stays.
   void end_protection(Slot record, std::uint32_t count);
+  // Ends what has no use any more: a record that nothing is left in, an object that nobody sees or holds.
+  void tidy_hold(Slot record);
 
   std::vector<Allocator> arenas;
   TableLimits limits;
@@ -153,6 +159,7 @@ struct TableState {
 
   WhyLog why_log;
   std::vector<Event> events;
+  std::vector<Extent> freed;
   TableStats counts{};
   std::vector<Slot> doomed;   // scratch of drop_unit
   std::vector<Slot> waiting;  // scratch of show

@@ -30,7 +30,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
     "VLLM_SERVER_DEV_MODE": "1",  # /reset_prefix_cache
-    "VLLM_LOGGING_LEVEL": "INFO",
+    "PYTHONHASHSEED": "0",  # engines share blocks only where they hash alike
 }
 
 

@@ -7,6 +7,7 @@ Where the machine has ``setpriv``, the kernel ends the child when this process d
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import shutil
@@ -14,6 +15,7 @@ import signal
 import socket
 import subprocess
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +26,16 @@ LOG_TAIL_LINES = 25
 POLL_S = 0.1
 
 Progress = Callable[[str], None]
+
+
+_STARTED: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+@atexit.register
+def _kill_what_is_left() -> None:
+    """The last resort when an interrupt cut the orderly end short."""
+    for child in list(_STARTED):
+        child.kill_now()
 
 
 class Child:
@@ -51,6 +63,7 @@ class Child:
         """Starts the command; its output is appended to the log file."""
         if self.running:
             raise MoonpoolError(f"{self.name} is running already", kind="start_failed")
+        _STARTED.add(self)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -113,8 +126,8 @@ class Child:
         return True
 
     def kill_now(self) -> None:
-        """SIGKILL to the whole group, without waiting: the last resort at exit."""
-        if self._process is not None:
+        """SIGKILL to what is left of the group, without waiting."""
+        if self._process is not None and group_members(self.process_id):
             self.signal(signal.SIGKILL, whole_group=True)
 
 
@@ -133,6 +146,17 @@ def group_members(group_id: int) -> list[int]:
             if int(group) == group_id and state not in "ZX":
                 members.append(int(path.parent.name))
     return members
+
+
+def processes_naming(text: str) -> list[str]:
+    """'pid command' of every other living process whose command line holds `text`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            if text in command and int(path.parent.name) != os.getpid():
+                found.append(f"{path.parent.name} {command}")
+    return found
 
 
 def free_port() -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ROOM_COUNT = 35
 UNIQUE_ROOM_COUNT = 11
+FAULT_ROOM_COUNT = 20
 
 QUESTIONS = (
     "Which room is the cheapest for two guests?",
@@ -56,6 +57,10 @@ class Part(enum.StrEnum):
     ACROSS = "same prefix, other engine"
     MOVING = "conversation that moves"
     UNIQUE = "unique"
+    BEFORE_KILL = "stored before the kill"
+    NODE_KILLED = "node killed while loading"
+    AFTER_BACK = "stored after the restart"
+    NODE_BACK = "node back"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +121,22 @@ def demo_steps(*, unique_count: int = 8, label: str = "lantern", token_count_max
             token_count_max=token_count_max,
         )
         for number, (engine, part, conversation, system, user) in enumerate(plan, start=1)
+    ]
+
+
+def fault_steps(part: Part, *, engine: str, first_number: int, count: int, label: str) -> list[Step]:
+    """`count` requests with prefixes of their own, the same for the same label whatever the part and the engine."""
+    return [
+        Step(
+            number=first_number + index,
+            engine=engine,
+            part=part,
+            conversation=f"{label} {part} {index}",
+            system=system_prompt(f"{label} {index}", room_count=FAULT_ROOM_COUNT),
+            user=QUESTIONS[index % len(QUESTIONS)],
+            token_count_max=16,
+        )
+        for index in range(count)
     ]
 
 
