@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from models.table_records import HEADER_BYTES, Answer, Holds, Limits, Put, Thing, Unit, UnitName, space_bytes
 from moonpool.types import KEY_BYTES_MAX, Reason, Status
 
+PUT_TOTALS = ("stored", "present", "conflict", "no_room", "refused", "aborted")
+TOTALS = (*PUT_TOTALS, "hit", "miss", "evicted", "expired", "removed", "damaged")
+
 
 class ObjectTableModel:
     def __init__(self, largest_arena_bytes: int, limits: Limits) -> None:
@@ -23,23 +26,7 @@ class ObjectTableModel:
         self.hold_order: list[tuple[int, Thing]] = []  # (connection, object) of every hold record, oldest first
         self.use_count = 0
         self.plain_names = itertools.count()
-        self.totals: dict[str, int] = dict.fromkeys(
-            [
-                "stored",
-                "present",
-                "conflict",
-                "no_room",
-                "refused",
-                "hit",
-                "miss",
-                "evicted",
-                "expired",
-                "removed",
-                "damaged",
-                "aborted",
-            ],
-            0,
-        )
+        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
 
     # Looking ------------------------------------------------------------------------------------------------
 
