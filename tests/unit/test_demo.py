@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 from moonpool.errors import MoonpoolError
+from moonpool.identity import RequestOutcome
 from moonpool.testing import models
 from moonpool.testing.chat import Answer, Token
 from moonpool.testing.demo_report import Row, compare_rows, paired_difference, promises, summarize
-from moonpool.testing.demo_stack import Outcome, read_report, with_extra_config
+from moonpool.testing.demo_stack import read_report, with_extra_config
 from moonpool.testing.demo_view import print_result, result_document, summary_lines
 from moonpool.testing.engines import EngineSpec, engine_command
 from moonpool.testing.processes import Child, group_members, processes_naming
@@ -34,7 +35,17 @@ def row(number: int, part: Part, *, engine: str = "B", text: str = "yes", ttft_m
                     prompt_token_count=prompt, cached_token_count=local, total_ms=ttft_ms + 1)  # fmt: skip
     outcome = None
     if pool is not None:
-        outcome = Outcome(f"chatcmpl-{step.request_id}-0", prompt, local, pool, pool, pool * 1000, 1.0, 10.0, reason)
+        outcome = RequestOutcome(
+            request_id=f"chatcmpl-{step.request_id}-0",
+            prompt_tokens=prompt,
+            local_tokens=local,
+            promised_tokens=pool,
+            applied_tokens=pool,
+            byte_count=pool * 1000,
+            lookup_ms=1.0,
+            load_ms=10.0,
+            reason=reason,
+        )
     messages = ({"role": "system", "content": step.system}, {"role": "user", "content": step.user})
     return Row(step=step, messages=messages, answer=None if error else answer, outcome=outcome, error=error)
 
@@ -99,7 +110,7 @@ def test_an_unexplained_miss_breaks_a_promise() -> None:
 
 def test_summary_counts_what_was_applied_not_what_was_promised() -> None:
     rows = kept_run()
-    outcome = Outcome("chatcmpl-demo-002-0", 320, 0, 288, 0)
+    outcome = RequestOutcome(request_id="chatcmpl-demo-002-0", prompt_tokens=320, promised_tokens=288)
     rows[1] = msgspec.structs.replace(rows[1], outcome=outcome)
     found = summarize(rows, alone_run())
     assert found.pool_tokens == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from moonpool.identity import RequestOutcome
 from moonpool.testing.verify import Comparison, Settings, Verdict, compare, failed
 from moonpool.testing.workload import Part, Step, percentile
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from moonpool.testing.chat import Answer, Message
-    from moonpool.testing.demo_stack import Outcome
 
 # Float32 on one machine: cached and recomputed log-probabilities were measured to differ by 1.5e-5.
 LOGPROB_TOLERANCE = 1e-2
@@ -28,7 +28,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     step: Step
     messages: tuple[Message, ...]
     answer: Answer | None = None
-    outcome: Outcome | None = None  # the connector's own report; None without a pool
+    outcome: RequestOutcome | None = None  # the connector's own report; None without a pool
     error: str = ""
 
     @property
@@ -45,7 +45,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def computed_tokens(self) -> int:
         """Prompt tokens that were prefilled for this request."""
         if self.outcome:
-            return self.outcome.computed_tokens
+            local, pool = self.outcome.local_tokens, self.outcome.applied_tokens
+            return max(0, self.outcome.prompt_tokens - local - pool)
         return self.prompt_tokens - self.answer.cached_token_count if self.answer else 0
 
 

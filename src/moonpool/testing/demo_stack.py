@@ -15,35 +15,13 @@ from typing import Any, Self
 import msgspec
 
 from moonpool.errors import MoonpoolError
+from moonpool.identity import RequestOutcome
 from moonpool.testing.processes import POLL_S, Child, Progress
 
 READY_SECONDS_MAX = 90
 OUTCOME_SECONDS_MAX = 5
 COMMAND_SECONDS_MAX = 30
 SEGMENT_DEFAULT = "2GiB"
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What the connector says became of one request. Tokens are counted in whole blocks that were verified and
-    applied, not in what was promised; bytes likewise.
-    """
-
-    request_id: str
-    prompt_tokens: int = 0
-    local_tokens: int = 0  # from the engine's own prefix cache
-    promised_tokens: int = 0
-    applied_tokens: int = 0  # from the pool
-    byte_count: int = 0
-    lookup_ms: float = 0
-    load_ms: float = 0
-    reason: str = ""
-    detail: str = ""
-    saved_blocks: int = 0
-
-    @property
-    def computed_tokens(self) -> int:
-        """Prompt tokens that this engine prefilled itself."""
-        return max(0, self.prompt_tokens - self.local_tokens - self.applied_tokens)
 
 
 class Stack:
@@ -154,7 +132,7 @@ class Stack:
         }
         return with_extra_config(shlex.split(text.replace("\\\n", " "), comments=True), extra)
 
-    async def outcome(self, engine_name: str, request_id: str) -> Outcome:
+    async def outcome(self, engine_name: str, request_id: str) -> RequestOutcome:
         """The connector's own report of a finished request. MoonpoolError when none comes within 5 s."""
         deadline_s = time.monotonic() + OUTCOME_SECONDS_MAX
         while True:
@@ -170,13 +148,13 @@ class Stack:
             await asyncio.sleep(POLL_S)
 
 
-def read_report(path: Path) -> list[Outcome]:
+def read_report(path: Path) -> list[RequestOutcome]:
     """Every whole line of a report file, oldest first; none when there is no file yet."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
-    return [msgspec.json.decode(line, type=Outcome) for line in lines]
+    return [msgspec.json.decode(line, type=RequestOutcome) for line in lines]
 
 
 def with_extra_config(flags: list[str], extra: dict[str, str]) -> tuple[str, ...]:

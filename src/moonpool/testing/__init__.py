@@ -1,0 +1,1 @@
+"""What tests of Moonpool, ours and yours, are built from."""
