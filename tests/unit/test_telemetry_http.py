@@ -38,7 +38,16 @@ NODE_STATUS: dict[str, Any] = {
     ],
     "counters": {"misses_evicted": 2},
 }
-COUNTERS = {"misses_evicted": 2, "misses_never_stored": 4, "bytes_read_total": 99, "refused_handshakes_protocol": 1}
+COUNTERS = {
+    "misses_evicted": 2,
+    "misses_never_stored": 4,
+    "bytes_read_total": 99,
+    "refused_secret": 1,
+    "requests_hold": 6,
+    "malformed_frames": 3,
+    "stored_total": 3,
+    "used_bytes": 512,
+}
 SOURCES = Sources("node", lambda: json.dumps(NODE_STATUS), lambda: COUNTERS)
 QUICK = TelemetrySettings(http_status_ms=200, http_request_ms=400, http_connection_count=4, http_stop_ms=500)
 
@@ -198,7 +207,9 @@ def test_numbers_of_table_counters_clients_and_engines_are_there() -> None:
     assert found["moonpool_node_populated_bytes"] == 1024
     assert found['moonpool_node_misses_total{reason="evicted"}'] == 2
     assert found['moonpool_node_misses_total{reason="never_stored"}'] == 4
-    assert found['moonpool_node_refused_handshakes_total{reason="protocol"}'] == 1
+    assert found['moonpool_node_refusals_total{reason="secret"}'] == 1
+    assert found['moonpool_node_requests_total{verb="hold"}'] == 6
+    assert found["moonpool_node_read_bytes_total"] == 99
     assert found['moonpool_client_connections{tenant="default",transport="shm"}'] == 2
     assert found['moonpool_client_held_bytes{tenant="default",transport="shm"}'] == 15
     assert found['moonpool_connector_blocks_loaded_total{engine="A",rank="0",role="scheduler"}'] == 7
@@ -206,8 +217,8 @@ def test_numbers_of_table_counters_clients_and_engines_are_there() -> None:
 
 def test_counter_that_is_declared_nowhere_is_still_shown_and_none_twice() -> None:
     found = samples(SOURCES)
-    assert found['moonpool_node_native_total{counter="bytes_read"}'] == 99
-    assert not [name for name in found if "native" in name and "misses" in name]
+    assert [name for name in found if "native" in name] == ['moonpool_node_native_total{counter="malformed_frames"}']
+    assert found['moonpool_node_native_total{counter="malformed_frames"}'] == 3
 
 
 def test_empty_status_gives_no_wrong_numbers() -> None:
@@ -216,15 +227,16 @@ def test_empty_status_gives_no_wrong_numbers() -> None:
 
 
 def test_declared_names_follow_the_pattern_and_are_declared_once() -> None:
-    declared = [each.name for each in (*metrics.NODE_METRICS, *metrics.DIRECTORY_METRICS)]
-    names = [*declared, *metrics.CLIENT_METRICS, *(name for name, _, _ in metrics.CONNECTOR_METRICS)]
+    names = [each.name for each in metrics.DECLARATIONS]
     assert len(set(names)) == len(names)
-    for name in names:
+    for each in metrics.DECLARATIONS:
         assert re.fullmatch(
-            r"moonpool_(node|directory|client|connector)_([a-z_]+_)?(total|bytes|count|ms|connections)", name
+            r"moonpool_(node|directory|client|connector)_([a-z_]+_)?(total|bytes|count|ms|connections)", each.name
         )
+        assert each.name.endswith("_total") == (each.kind == "counter")
+        assert each.help
 
 
 def test_connector_metrics_are_fields_of_the_description() -> None:
     fields = set(EngineCounters.__struct_fields__)
-    assert {field for _, field, _ in metrics.CONNECTOR_METRICS} <= fields
+    assert {each.source for each in metrics.CONNECTOR_METRICS} <= fields

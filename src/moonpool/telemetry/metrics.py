@@ -18,15 +18,16 @@ Family = CounterMetricFamily | GaugeMetricFamily
 class Declared(msgspec.Struct, frozen=True):
     """One metric.
 
-    `source`: dotted place of the number; with `label` the place of a mapping or the prefix of several numbers,
-    whose rest of the name is the label's value.
+    `source` is the place of its number: dotted inside a status document for nodes and directories, where with a
+    label it is the prefix of several numbers, whose rest of the name is the label's value; a field of a
+    connection or of `EngineCounters` for clients and connectors.
     """
 
     name: str
     kind: Literal["counter", "gauge"]
     source: str
     help: str
-    label: str = ""
+    labels: tuple[str, ...] = ()
 
 
 def _table(room: str, entries: Mapping[str, str], *, kind: Literal["counter", "gauge"], place: str) -> list[Declared]:
@@ -74,16 +75,17 @@ NODE_METRICS: tuple[Declared, ...] = (
         kind="counter",
         place="table",
     ),
-    Declared("moonpool_node_misses_total", "counter", "counters.misses_", "reads that missed, by reason", "reason"),
+    Declared("moonpool_node_read_bytes_total", "counter", "counters.bytes_read_total", "bytes given to readers"),
+    Declared("moonpool_node_written_bytes_total", "counter", "counters.bytes_stored_total", "bytes committed"),
+    Declared("moonpool_node_connection_count", "gauge", "counters.connection_count", "connections"),
+    Declared("moonpool_node_departed_count", "gauge", "counters.departed_count", "gone clients that may still write"),
+    Declared("moonpool_node_misses_total", "counter", "counters.misses_", "reads that missed", ("reason",)),
     Declared(
-        "moonpool_node_refused_puts_total", "counter", "counters.refused_puts_", "puts refused, by reason", "reason"
+        "moonpool_node_refusals_total", "counter", "counters.refused_", "puts, calls and peers refused", ("reason",)
     ),
-    Declared(
-        "moonpool_node_refused_handshakes_total", "counter", "counters.refused_handshakes_",
-        "connections refused, by reason", "reason",
-    ),
-    Declared("moonpool_node_native_total", "counter", "counters.", "every other counter of the native node", "counter"),
-)  # fmt: skip
+    Declared("moonpool_node_requests_total", "counter", "counters.requests_", "messages taken in", ("verb",)),
+    Declared("moonpool_node_native_total", "counter", "counters.", "every other counter of the node", ("counter",)),
+)
 
 DIRECTORY_METRICS: tuple[Declared, ...] = (
     Declared("moonpool_directory_uptime_ms", "gauge", "uptime_ms", "since the directory started"),
@@ -110,61 +112,70 @@ DIRECTORY_METRICS: tuple[Declared, ...] = (
         kind="counter",
         place="index",
     ),
+    Declared("moonpool_directory_connection_count", "gauge", "counters.connection_count", "connections"),
     Declared(
-        "moonpool_directory_native_total",
-        "counter",
-        "counters.",
-        "every other counter of the native directory",
-        "counter",
+        "moonpool_directory_refusals_total", "counter", "counters.refused_", "calls and peers refused", ("reason",)
+    ),
+    Declared("moonpool_directory_requests_total", "counter", "counters.requests_", "messages taken in", ("verb",)),
+    Declared(
+        "moonpool_directory_native_total", "counter", "counters.", "every other counter of the directory", ("counter",)
     ),
 )
 
 # Of what is connected now; the sums fall when a client leaves.
-CLIENT_METRICS: dict[str, str] = {
-    "moonpool_client_connections": "clients connected",
-    "moonpool_client_held_bytes": "held by these clients",
-    "moonpool_client_reserved_bytes": "reserved by these clients and not committed",
-}
-
-# From EngineDescription.counters: (metric, field, help).
-CONNECTOR_METRICS: tuple[tuple[str, str, str], ...] = (
-    ("moonpool_connector_lookups_total", "lookups", "look-ups by the engine's scheduler"),
-    ("moonpool_connector_lookup_hits_total", "lookup_hits", "look-ups that found at least a block"),
-    ("moonpool_connector_lookup_timeouts_total", "lookup_timeouts", "look-ups without an answer in their budget"),
-    ("moonpool_connector_breaker_openings_total", "breaker_openings", "times that the breaker opened"),
-    ("moonpool_connector_promised_tokens_total", "promised_tokens", "tokens offered to the engine"),
-    ("moonpool_connector_applied_tokens_total", "applied_tokens", "tokens whose blocks were verified and applied"),
-    ("moonpool_connector_blocks_loaded_total", "blocks_loaded", "blocks verified and applied"),
-    ("moonpool_connector_blocks_failed_total", "blocks_failed", "blocks whose load failed"),
-    ("moonpool_connector_blocks_saved_total", "blocks_saved", "blocks stored"),
-    ("moonpool_connector_blocks_present_total", "blocks_present", "blocks that the pool had already"),
-    ("moonpool_connector_blocks_refused_total", "blocks_refused", "blocks that the pool did not take"),
-    ("moonpool_connector_loaded_bytes_total", "bytes_loaded", "bytes verified and applied"),
-    ("moonpool_connector_saved_bytes_total", "bytes_saved", "bytes stored"),
-    ("moonpool_connector_requests_total", "requests_finished", "requests finished"),
-    ("moonpool_connector_load_failures_total", "load_failures", "requests whose load failed and was recomputed"),
-    ("moonpool_connector_load_ms_total", "load_ms_total", "time of loads"),
-    ("moonpool_connector_save_ms_total", "save_ms_total", "time of saves"),
-    ("moonpool_connector_schedule_ms_total", "schedule_ms_total", "time added to the engine's scheduler"),
+CLIENT_METRICS: tuple[Declared, ...] = tuple(
+    Declared(f"moonpool_client_{name}", "gauge", source, text, ("tenant", "transport"))
+    for name, source, text in (
+        ("connections", "", "clients connected"),
+        ("held_bytes", "held_bytes", "held by these clients"),
+        ("reserved_bytes", "reserved_bytes", "reserved by these clients and not committed"),
+    )
 )
+
+CONNECTOR_METRICS: tuple[Declared, ...] = tuple(
+    Declared(f"moonpool_connector_{name}_total", "counter", source, text, ("engine", "role", "rank"))
+    for name, source, text in (
+        ("lookups", "lookups", "look-ups by the engine's scheduler"),
+        ("lookup_hits", "lookup_hits", "look-ups that found at least a block"),
+        ("lookup_timeouts", "lookup_timeouts", "look-ups without an answer in their budget"),
+        ("breaker_openings", "breaker_openings", "times that the breaker opened"),
+        ("promised_tokens", "promised_tokens", "tokens offered to the engine"),
+        ("applied_tokens", "applied_tokens", "tokens whose blocks were verified and applied"),
+        ("blocks_loaded", "blocks_loaded", "blocks verified and applied"),
+        ("blocks_failed", "blocks_failed", "blocks whose load failed"),
+        ("blocks_saved", "blocks_saved", "blocks stored"),
+        ("blocks_present", "blocks_present", "blocks that the pool had already"),
+        ("blocks_refused", "blocks_refused", "blocks that the pool did not take"),
+        ("loaded_bytes", "bytes_loaded", "bytes verified and applied"),
+        ("saved_bytes", "bytes_saved", "bytes stored"),
+        ("requests", "requests_finished", "requests finished"),
+        ("load_failures", "load_failures", "requests whose load failed and was recomputed"),
+        ("load_ms", "load_ms_total", "time of loads"),
+        ("save_ms", "save_ms_total", "time of saves"),
+        ("schedule_ms", "schedule_ms_total", "time added to the engine's scheduler"),
+    )
+)
+
+DECLARATIONS: tuple[Declared, ...] = (*NODE_METRICS, *DIRECTORY_METRICS, *CLIENT_METRICS, *CONNECTOR_METRICS)
 
 ROOM_METRICS: dict[str, tuple[Declared, ...]] = {"node": NODE_METRICS, "directory": DIRECTORY_METRICS}
 
 
 def collect(room: str, document: Mapping[str, Any]) -> Iterator[Metric]:
     """The metrics of a node or directory whose status, with its counters inside, is `document`."""
-    taken: set[str] = set()
+    # The native counters repeat the table's figures; each number is shown once.
+    table = _at(document, "table" if room == "node" else "index")
+    taken = {f"counters.{key}" for key in table} if isinstance(table, Mapping) else set()
     for declared in ROOM_METRICS[room]:
-        family = _family(
-            declared.name, declared.kind, text=declared.help, labels=[declared.label] if declared.label else []
-        )
-        if not declared.label:
-            value = _number(_at(document, declared.source))
-            if value is not None:
-                family.add_metric([], value)
-        else:
+        family = _family(declared)
+        if declared.labels:
             for rest, value in _numbers_below(document, declared.source, taken):
                 family.add_metric([rest], value)
+        else:
+            taken.add(declared.source)
+            single = _number(_at(document, declared.source))
+            if single is not None:
+                family.add_metric([], single)
         yield family
     connections = [each for each in document.get("connections") or () if isinstance(each, Mapping)]
     yield from _clients(connections)
@@ -173,18 +184,15 @@ def collect(room: str, document: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _clients(connections: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
-    sums: dict[tuple[str, str], list[float]] = {}
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for connection in connections:
-        row = sums.setdefault(
-            (str(connection.get("tenant", "")), str(connection.get("transport", ""))), [0.0, 0.0, 0.0]
-        )
-        row[0] += 1
-        row[1] += _number(connection.get("held_bytes")) or 0
-        row[2] += _number(connection.get("reserved_bytes")) or 0
-    for column, (name, text) in enumerate(CLIENT_METRICS.items()):
-        family = _family(name, "gauge", text=text, labels=["tenant", "transport"])
-        for labels, row in sorted(sums.items()):
-            family.add_metric(labels, row[column])
+        labels = (str(connection.get("tenant", "")), str(connection.get("transport", "")))
+        groups.setdefault(labels, []).append(connection)
+    for declared in CLIENT_METRICS:
+        family = _family(declared)
+        for labels, members in sorted(groups.items()):
+            amounts = [_number(member.get(declared.source)) or 0 for member in members]
+            family.add_metric(labels, sum(amounts) if declared.source else len(members))
         yield family
 
 
@@ -196,17 +204,17 @@ def _connectors(connections: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         if isinstance(counters, Mapping) and description.get("engine_id"):
             labels = (str(description["engine_id"]), str(description.get("role", "")), str(description.get("rank", 0)))
             rows[labels] = counters  # a process connected twice says the same twice
-    for name, field, text in CONNECTOR_METRICS:
-        family = _family(name, "counter", text=text, labels=["engine", "role", "rank"])
+    for declared in CONNECTOR_METRICS:
+        family = _family(declared)
         for labels, counters in sorted(rows.items()):
-            family.add_metric(labels, _number(counters.get(field)) or 0)
+            family.add_metric(labels, _number(counters.get(declared.source)) or 0)
         yield family
 
 
-def _family(name: str, kind: str, *, text: str, labels: list[str]) -> Family:
-    if kind == "counter":
-        return CounterMetricFamily(name.removesuffix("_total"), text, labels=labels)
-    return GaugeMetricFamily(name, text, labels=labels)
+def _family(declared: Declared) -> Family:
+    if declared.kind == "counter":
+        return CounterMetricFamily(declared.name.removesuffix("_total"), declared.help, labels=declared.labels)
+    return GaugeMetricFamily(declared.name, declared.help, labels=declared.labels)
 
 
 def _numbers_below(document: Mapping[str, Any], source: str, taken: set[str]) -> Iterator[tuple[str, float]]:
