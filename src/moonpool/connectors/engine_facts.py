@@ -115,9 +115,7 @@ def find_warnings(vllm_config: Any) -> list[str]:
     algorithm = str(vllm_config.cache_config.prefix_caching_hash_algo)
     if algorithm == "sha256_cbor":
         return []
-    return [
-        f"prefix caching hashes by {algorithm}: set --prefix-caching-hash-algo sha256_cbor, which needs no pickle"
-    ]
+    return [f"prefix caching hashes by {algorithm}: set --prefix-caching-hash-algo sha256_cbor, which needs no pickle"]
 
 
 def find_request_obstacle(request: Any, *, share_media: bool) -> str:

@@ -1,0 +1,573 @@
+"""Scheduler's side, worker's side and loader against a pool of plain dicts; threads, but no sockets and no sleeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from moonpool.connectors.groups import CacheGroup
+from moonpool.connectors.health import Health
+from moonpool.connectors.loading import CANCELLED, DEADLINE, Loader, LoadLimits, RunResult
+from moonpool.connectors.lookup import LookupDesk, LookupLimits, MatchAnswer
+from moonpool.connectors.outcomes import Ledger
+from moonpool.connectors.plans import BlockRun, LoadOrder, LoadReport, SaveReport, StepPlan, StepReport
+from moonpool.connectors.scheduler import SchedulerSide, Scope
+from moonpool.connectors.worker import Blocks, Shard, WorkerLimits, WorkerSide
+from moonpool.types import Reason, Status
+
+GROUP = CacheGroup(kv_group=0, kind="full_attention", block_size=32, layer_names=("a",))
+NAMESPACE = 77
+WAIT_MS = 10_000
+
+
+def hashes(count: int, *, first: int = 1) -> list[bytes]:
+    return [index.to_bytes(32, "big") for index in range(first, first + count)]
+
+
+class FakeRequest:
+    """A request of ten full blocks and one token more."""
+
+    def __init__(self, request_id: str, blocks: int = 10) -> None:
+        self.request_id = request_id
+        self.block_hashes = hashes(blocks)
+        self.token_count = self.prompt_token_count = blocks * 32 + 1
+        self.attempt = 0
+
+
+class FakeLink:
+    def __init__(self, client: Any = None) -> None:
+        self.up = True
+        self.unanswered_count = self.lost_count = 0
+        self.started = self.stopped = False
+        self._client = client
+
+    def client(self, index: int) -> Any:
+        return self._client
+
+    def start(self) -> None:
+        self.started = True
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def unanswered(self) -> None:
+        self.unanswered_count += 1
+
+    def lost(self) -> None:
+        self.lost_count += 1
+
+
+# Scheduler --------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """A scheduler's side whose pool holds ``known`` blocks of every chain."""
+
+    def __init__(self, known: int = 0, *, load_obstacle: str = "", save_obstacle: str = "") -> None:
+        self.known = known
+        self.now_ms = 0.0
+        self.link = FakeLink()
+        self.ledger = Ledger(outcome_count=64)
+        health = Health(failure_count_max=2)
+        health.probed(True, 0)
+        desk = LookupDesk(
+            lambda block_hashes, _: MatchAnswer(min(self.known, len(block_hashes)), True),
+            health=health,
+            limits=LookupLimits(),
+            clock_ms=lambda: self.now_ms,
+        )
+        self.side = SchedulerSide(
+            [GROUP],
+            desk=desk,
+            link=self.link,
+            ledger=self.ledger,
+            clock_ms=lambda: self.now_ms,  # type: ignore[arg-type]
+        )
+        self.side.scope = Scope(NAMESPACE, load_obstacle, save_obstacle)
+
+    def admit(self, request: FakeRequest, *, local: int = 0) -> int:
+        decision = self.side.matched(request, local_token_count=local)
+        rows = [list(range(100, 100 + len(request.block_hashes) + 1))]
+        self.side.admitted(request, block_numbers=rows, load_token_count=decision.token_count)
+        return decision.token_count
+
+    def plan(self, **complete: int) -> StepPlan:
+        return self.side.plan(complete.items(), resolve_blocks=lambda _: [list(range(100, 120))])
+
+    def report(
+        self, *, loads: Any = None, saves: Any = None, finished: Sequence[str] = (), failed: Sequence[str] = ()
+    ) -> None:
+        self.side.received(StepReport(loads or {}, saves or {}), finished=finished, failed=failed)
+
+    def last_outcome(self) -> Any:
+        return self.ledger.outcomes()[-1]
+
+
+def test_a_cold_request_is_saved_as_its_blocks_become_complete() -> None:
+    bench = Bench()
+    request = FakeRequest("r")
+    assert bench.admit(request) == 0
+    first, second = bench.plan(r=4), bench.plan(r=10)
+    assert [(order.first, order.end) for order in (*first.saves, *second.saves)] == [(0, 4), (4, 10)]
+    assert second.saves[0].runs[0].parent_hash == request.block_hashes[3]
+    assert bench.plan(r=10).saves == ()
+
+
+def test_a_hit_orders_one_load_and_does_not_save_what_the_pool_has() -> None:
+    bench = Bench(known=8)
+    request = FakeRequest("r")
+    assert bench.admit(request, local=64) == 6 * 32
+    plan = bench.plan()
+    (order,) = plan.loads
+    assert [(run.first, run.block_numbers) for run in order.runs] == [(2, tuple(range(102, 108)))]
+    assert bench.plan().loads == ()
+    bench.report(loads={"r": LoadReport(6, 600, 1.5)}, finished=["r"])
+    assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(8, 10)]
+    bench.side.ended("r")
+    bench.report()
+    outcome = bench.last_outcome()
+    assert (outcome.local_tokens, outcome.promised_tokens, outcome.applied_tokens) == (64, 192, 192)
+    assert (outcome.byte_count, outcome.load_ms, outcome.reason) == (600, 1.5, "stored_less")
+
+
+def test_what_the_pool_lost_of_a_local_prefix_is_offered_again() -> None:
+    bench = Bench(known=3)
+    bench.admit(FakeRequest("r"), local=8 * 32)
+    assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(3, 10)]
+
+
+def test_a_load_counts_only_when_every_shard_has_applied_it() -> None:
+    bench = Bench(known=10)
+    bench.admit(FakeRequest("r"))
+    bench.report(loads={"r": LoadReport(10, 500, 2.0)})
+    assert bench.side.loading_count == 1, "one of two workers is still loading"
+    bench.report(loads={"r": LoadReport(4, 200, 3.0, "evicted")}, finished=["r"], failed=["r"])
+    assert bench.side.loading_count == 0
+    bench.side.ended("r")
+    bench.report()
+    outcome = bench.last_outcome()
+    assert (outcome.promised_tokens, outcome.applied_tokens, outcome.reason) == (320, 0, "evicted")
+    assert bench.ledger.counters().applied_tokens == 0
+
+
+def test_a_failed_load_is_recomputed_once_and_everything_is_offered_again() -> None:
+    bench = Bench(known=10)
+    request = FakeRequest("r")
+    bench.admit(request)
+    bench.plan()
+    bench.report(loads={"r": LoadReport(0, 0, 1.0, "evicted")}, finished=["r"], failed=["r"])
+    assert bench.admit(request) == 0
+    assert bench.plan().loads == ()
+    assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(0, 10)]
+
+
+def test_a_liar_gets_one_load_a_request_and_never_a_loop() -> None:
+    bench = Bench(known=10)
+    for index in range(20):
+        request = FakeRequest(str(index))
+        assert bench.admit(request) > 0
+        assert len(bench.plan().loads) == 1
+        bench.report(
+            loads={request.request_id: LoadReport(0, 0, 0, "damaged")},
+            finished=[request.request_id],
+            failed=[request.request_id],
+        )
+        for _ in range(3):
+            assert bench.admit(request) == 0
+            assert bench.plan().loads == ()
+        bench.side.ended(request.request_id)
+        bench.report()
+        assert bench.last_outcome().reason == "damaged"
+
+
+def test_an_aborted_load_is_cancelled_and_its_late_report_is_harmless() -> None:
+    bench = Bench(known=10)
+    bench.admit(FakeRequest("r"))
+    bench.plan()
+    bench.side.ended("r")
+    assert bench.plan().cancelled == ("r",)
+    bench.report(loads={"r": LoadReport(2, 10, 1.0, CANCELLED)}, finished=["r"], failed=["r"])
+    assert bench.last_outcome().reason == "aborted"
+    assert bench.side.loading_count == 0
+
+
+def test_a_preempted_request_starts_anew() -> None:
+    bench = Bench()
+    request = FakeRequest("r")
+    bench.admit(request)
+    assert [save.end for save in bench.plan(r=10).saves] == [10]
+    bench.known = 10
+    request.attempt = 1
+    assert bench.admit(request) == 320
+    assert len(bench.plan().loads) == 1
+    bench.report(loads={"r": LoadReport(10, 1, 1.0)}, finished=["r"])
+    assert bench.plan(r=10).saves == ()
+
+
+def test_an_engine_that_must_not_load_still_saves_and_says_why() -> None:
+    bench = Bench(known=10, load_obstacle="kv_load_failure_policy is 'fail'")
+    assert bench.admit(FakeRequest("r")) == 0
+    assert len(bench.plan(r=10).saves) == 1
+    bench.side.ended("r")
+    bench.report()
+    assert (bench.last_outcome().reason, bench.last_outcome().detail) == ("off", "kv_load_failure_policy is 'fail'")
+
+
+def test_nothing_is_ordered_to_be_saved_while_the_node_is_away() -> None:
+    bench = Bench()
+    bench.admit(FakeRequest("r"))
+    bench.link.up = False
+    assert bench.plan(r=10).saves == ()
+    bench.link.up = True
+    assert [save.end for save in bench.plan(r=10).saves] == [10]
+
+
+@pytest.mark.parametrize(("failure", "end", "again"), [("no_room", 6, 6), ("no_parent", 4, 0), ("timed_out", 4, 4)])
+def test_a_save_that_fell_short_is_taken_up_where_it_ended(failure: str, end: int, again: int) -> None:
+    bench = Bench()
+    bench.admit(FakeRequest("r"))
+    bench.plan(r=4)
+    bench.plan(r=10)
+    bench.report(saves={"r": SaveReport(first=4, end=end, stored_count=end - 4, failure=failure)})
+    assert bench.plan(r=10).saves == (), "not at once"
+    bench.now_ms += 10_000
+    assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(again, 10)]
+
+
+def test_saved_blocks_of_the_last_step_are_still_counted() -> None:
+    bench = Bench()
+    bench.admit(FakeRequest("r"))
+    bench.plan(r=10)
+    bench.side.ended("r")
+    bench.report(saves={"r": SaveReport(first=0, end=10, stored_count=10, byte_count=1000)})
+    assert bench.last_outcome().saved_blocks == 10
+    assert bench.ledger.counters().blocks_saved == 10
+
+
+def test_a_roll_waits_for_loads_and_keeps_old_blocks_out_of_the_new_namespace() -> None:
+    bench = Bench(known=10)
+    loading, running = FakeRequest("loading"), FakeRequest("running")
+    bench.admit(loading)
+    assert not bench.side.roll(78)
+    bench.plan()
+    bench.report(loads={"loading": LoadReport(10, 1, 1.0)}, finished=["loading"])
+    bench.known = 0
+    bench.admit(running)
+    assert bench.side.roll(78)
+    assert bench.plan(running=10, loading=10).saves == ()
+    after = FakeRequest("after")
+    bench.admit(after)
+    assert [save.namespace_id for save in bench.plan(after=10).saves] == [78]
+
+
+# Loader -----------------------------------------------------------------------------------------------------
+
+
+class Source:
+    """Reads that wait for the test to let them go."""
+
+    def __init__(self, *, gated: bool = False, answer: str = "") -> None:
+        self.reading = threading.Event()
+        self.gate = threading.Event()
+        if not gated:
+            self.gate.set()
+        self.answer = answer
+        self.parts: list[tuple[str, int, int]] = []
+        self.inside = 0
+
+    def read(self, order: LoadOrder, run: BlockRun, timeout_ms: int) -> RunResult:
+        self.inside += 1
+        self.parts.append((order.request_id, run.first, len(run.block_hashes)))
+        self.reading.set()
+        assert self.gate.wait(WAIT_MS / 1000)
+        self.inside -= 1
+        return RunResult(0 if self.answer else len(run.block_hashes) * 8, self.answer)
+
+    def call_block_count(self, kv_group: int) -> int:
+        return 4
+
+
+def order(request_id: str, count: int = 10) -> LoadOrder:
+    run = BlockRun(0, 0, b"", tuple(hashes(count)), tuple(range(count)))
+    return LoadOrder(request_id, NAMESPACE, (run,))
+
+
+def make_loader(source: Source, clock: Callable[[], float] = lambda: 0.0) -> Loader:
+    return Loader(source, limits=LoadLimits(deadline_ms=1000, call_ms=100), clock_ms=clock)
+
+
+def test_a_load_is_read_in_bounded_parts_and_reported_once() -> None:
+    source = Source()
+    loader = make_loader(source)
+    loader.submit(order("r"))
+    assert loader.wait_idle(WAIT_MS)
+    assert source.parts == [("r", 0, 4), ("r", 4, 4), ("r", 8, 2)]
+    finished = loader.take_finished()
+    assert {name: (report.block_count, report.byte_count, report.failure) for name, report in finished.items()} == {
+        "r": (10, 80, "")
+    }
+    assert loader.take_finished() == {}
+    assert loader.stop(WAIT_MS)
+
+
+def test_the_first_miss_ends_a_load() -> None:
+    source = Source(answer="evicted")
+    loader = make_loader(source)
+    loader.submit(order("r"))
+    assert loader.wait_idle(WAIT_MS)
+    assert loader.take_finished()["r"].failure == "evicted"
+    assert len(source.parts) == 1
+    assert loader.stop(WAIT_MS)
+
+
+def test_a_cancelled_load_is_not_reported_before_its_copying_has_stopped() -> None:
+    source = Source(gated=True)
+    loader = make_loader(source)
+    loader.submit(order("r"))
+    assert source.reading.wait(WAIT_MS / 1000)
+    loader.cancel("r")
+    assert loader.take_finished() == {}, "a thread is still writing into the blocks"
+    source.gate.set()
+    assert loader.wait_idle(WAIT_MS)
+    assert source.inside == 0
+    assert loader.take_finished()["r"].failure == CANCELLED
+    assert len(source.parts) == 1
+    assert loader.stop(WAIT_MS)
+
+
+def test_a_load_past_its_deadline_ends() -> None:
+    now = [0.0]
+    source = Source()
+
+    def clock() -> float:
+        now[0] += 400
+        return now[0]
+
+    loader = make_loader(source, clock)
+    loader.submit(order("r", 40))
+    assert loader.wait_idle(WAIT_MS)
+    assert loader.take_finished()["r"].failure == DEADLINE
+    assert loader.stop(WAIT_MS)
+
+
+def test_stopping_cancels_what_waits_and_reports_it() -> None:
+    source = Source(gated=True)
+    loader = make_loader(source)
+    for index in range(5):
+        loader.submit(order(str(index)))
+    assert source.reading.wait(WAIT_MS / 1000)
+    assert not loader.stop(1), "the copying has not stopped yet, and that is said"
+    source.gate.set()
+    assert loader.stop(WAIT_MS)
+    assert {report.failure for report in loader.take_finished().values()} == {CANCELLED}
+
+
+# Worker -----------------------------------------------------------------------------------------------------
+
+
+class DictPort:
+    """Engine blocks and node as dicts."""
+
+    block_bytes = 16
+
+    def __init__(self) -> None:
+        self.engine: dict[int, str] = {}
+        self.node: dict[bytes, str] = {}
+        self.tags: list[Any] = []
+        self.fail_with: tuple[Status, Reason] | None = None
+        self.fail_from = 0
+
+    def read(self, client: Any, blocks: Blocks, *, timeout_ms: int) -> Any:
+        statuses, reasons = [], []
+        for number, key in zip(blocks.numbers, blocks.keys, strict=True):
+            if key in self.node and self.fail_with is None:
+                self.engine[number] = self.node[key]
+                statuses.append(Status.HIT)
+                reasons.append(Reason.NONE)
+            else:
+                statuses.append(Status.MISS)
+                reasons.append(self.fail_with[1] if self.fail_with else Reason.NEVER_STORED)
+        hit_count = statuses.count(Status.HIT)
+        return SimpleNamespace(statuses=statuses, reasons=reasons, byte_count=hit_count * 16)
+
+    def write(self, client: Any, blocks: Blocks, *, timeout_ms: int) -> Any:
+        self.tags.append(blocks.tags)
+        statuses, reasons = [], []
+        for index, (number, key) in enumerate(zip(blocks.numbers, blocks.keys, strict=True)):
+            if self.fail_with and index >= self.fail_from:
+                statuses.append(self.fail_with[0])
+                reasons.append(self.fail_with[1])
+                continue
+            statuses.append(Status.PRESENT if key in self.node else Status.STORED)
+            self.node.setdefault(key, self.engine.get(number, ""))
+            reasons.append(Reason.NONE)
+        return SimpleNamespace(statuses=statuses, reasons=reasons)
+
+
+class WorkerBench:
+    def __init__(self, shard: Shard | None = None, group: CacheGroup = GROUP) -> None:
+        self.link = FakeLink()
+        self.port = DictPort()
+        self.side = WorkerSide(
+            [group],
+            shard=shard or Shard(),
+            link=self.link,
+            limits=WorkerLimits(),
+            clock_ms=lambda: 0.0,  # type: ignore[arg-type]
+        )
+        self.side.make_tags = lambda *numbers, **named: (numbers, named)
+        self.side.register({0: self.port})
+
+    def save(self, *orders: Any) -> StepReport | None:
+        self.side.begin(StepPlan(saves=orders))
+        self.side.save()
+        self.side.take_ended()
+        return self.side.take_report()
+
+    def load(self, *orders: LoadOrder) -> tuple[set[str], set[str], StepReport | None]:
+        self.side.begin(StepPlan(loads=orders))
+        assert self.side.drain(WAIT_MS)
+        self.side.save()
+        ended, failed = self.side.take_ended()
+        return ended, failed, self.side.take_report()
+
+
+def save_order(request_id: str = "r", *, first: int = 0, count: int = 6) -> Any:
+    from moonpool.connectors.plans import SaveOrder
+
+    chain = hashes(first + count)
+    run = BlockRun(
+        0, first, chain[first - 1] if first else b"", tuple(chain[first:]), tuple(range(first, first + count))
+    )
+    return SaveOrder(request_id, NAMESPACE, first, first + count, (run,))
+
+
+def test_what_one_worker_saves_another_loads() -> None:
+    bench = WorkerBench()
+    bench.port.engine = {number: f"bytes {number}" for number in range(6)}
+    report = bench.save(save_order())
+    assert report is not None
+    assert (report.saves["r"].end, report.saves["r"].stored_count, report.saves["r"].failure) == (6, 6, "")
+    bench.port.engine = {}
+    ended, failed, loads = bench.load(order("s", 6))
+    assert (ended, failed) == ({"s"}, set())
+    assert loads is not None
+    assert loads.loads["s"].block_count == 6
+    assert bench.port.engine == {number: f"bytes {number}" for number in range(6)}
+
+
+def test_tags_name_parents_and_the_shard() -> None:
+    bench = WorkerBench(Shard(1, 2, 2))
+    bench.save(save_order(first=2, count=3))
+    ((namespace, block_hashes, parents), named) = bench.port.tags[0]
+    assert namespace == NAMESPACE
+    assert list(block_hashes) == [3, 4, 5]
+    assert list(parents) == [2, 3, 4]
+    assert named == {"kv_group": 0, "shard_index": 1, "shard_count": 2, "bundle_count": 2, "chained": True}
+
+
+def test_shards_have_different_keys_and_equal_bytes_have_one() -> None:
+    latent = CacheGroup(kv_group=0, kind="full_attention", block_size=32, layer_names=("a",), same_on_every_shard=True)
+    keys = []
+    for group in (GROUP, latent):
+        for index in range(2):
+            bench = WorkerBench(Shard(index, 2, 2), group)
+            bench.save(save_order())
+            keys.append(frozenset(bench.port.node))
+    assert not keys[0] & keys[1]
+    assert keys[2] == keys[3]
+
+
+def test_a_step_with_a_load_error_saves_nothing_and_says_so() -> None:
+    bench = WorkerBench()
+    bench.side.begin(StepPlan(loads=(order("missing"),), saves=(save_order(),)))
+    assert bench.side.drain(WAIT_MS)
+    bench.side.save()
+    assert bench.port.node == {}
+    assert bench.side.take_ended() == ({"missing"}, {"missing"})
+    report = bench.side.take_report()
+    assert report is not None
+    assert (report.saves["r"].end, report.saves["r"].failure) == (0, "step_had_load_error")
+    assert bench.save(save_order()).saves["r"].end == 6  # type: ignore[union-attr]
+
+
+def test_a_load_that_fails_after_the_save_is_reported_in_the_next_step() -> None:
+    bench = WorkerBench()
+    bench.side.begin(StepPlan(saves=(save_order(),)))
+    bench.side.save()
+    bench.side.begin(StepPlan(loads=(order("missing", 12),)))
+    assert bench.side.drain(WAIT_MS)
+    assert bench.side.take_ended() == (set(), set()), "this step's save did not know of it"
+    bench.side.save()
+    assert bench.side.take_ended() == ({"missing"}, {"missing"})
+
+
+def test_every_load_is_reported_once_though_the_layout_is_unknown() -> None:
+    link = FakeLink()
+    side = WorkerSide([GROUP], shard=Shard(), link=link, limits=WorkerLimits(), clock_ms=lambda: 0.0)  # type: ignore[arg-type]
+    side.begin(StepPlan(loads=(order("r"),)))
+    side.save()
+    assert side.take_ended() == ({"r"}, {"r"})
+    assert side.take_ended() == (set(), set())
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "label"),
+    [
+        (Status.NO_ROOM, Reason.NONE, "no_room"),
+        (Status.REFUSED, Reason.NO_PARENT, "no_parent"),
+        (Status.REFUSED, Reason.TIMED_OUT, "timed_out"),
+        (Status.REFUSED, Reason.UNAVAILABLE, "unavailable"),
+    ],
+)
+def test_a_save_that_fails_tells_how_far_it_came(status: Status, reason: Reason, label: str) -> None:
+    bench = WorkerBench()
+    bench.port.fail_with, bench.port.fail_from = (status, reason), 2
+    report = bench.save(save_order())
+    assert report is not None
+    assert (report.saves["r"].end, report.saves["r"].failure) == (2, label)
+    assert report.node_away == (reason in (Reason.TIMED_OUT, Reason.UNAVAILABLE))
+    assert (bench.link.unanswered_count, bench.link.lost_count) == (
+        int(reason is Reason.TIMED_OUT),
+        int(reason is Reason.UNAVAILABLE),
+    )
+
+
+def test_another_engine_s_copy_of_a_block_is_as_good() -> None:
+    bench = WorkerBench()
+    bench.port.fail_with, bench.port.fail_from = (Status.CONFLICT, Reason.NONE), 3
+    report = bench.save(save_order())
+    assert report is not None
+    assert (report.saves["r"].end, report.saves["r"].failure) == (6, "")
+
+
+def test_a_node_that_is_away_costs_no_call() -> None:
+    bench = WorkerBench()
+    bench.link.up = False
+    report = bench.save(save_order())
+    assert report is not None
+    assert (report.saves["r"].end, report.saves["r"].failure) == (0, "unavailable")
+    assert bench.load(order("r"))[1] == {"r"}
+    assert bench.port.tags == []
+
+
+# Plans ------------------------------------------------------------------------------------------------------
+
+
+def test_reports_of_two_workers_say_what_both_have() -> None:
+    first = StepReport(
+        loads={"a": LoadReport(5, 50, 2.0), "b": LoadReport(1, 10, 1.0)},
+        saves={"c": SaveReport(0, 6, 6, 60)},
+    )
+    second = StepReport(
+        loads={"a": LoadReport(3, 30, 4.0, "evicted")}, saves={"c": SaveReport(0, 4, 4, 40, "no_room")}, node_away=True
+    )
+    merged = first.merge(second)
+    assert merged.loads == {"a": LoadReport(3, 80, 4.0, "evicted"), "b": LoadReport(1, 10, 1.0)}
+    assert merged.saves == {"c": SaveReport(0, 4, 6, 100, "no_room")}
+    assert merged.node_away
+    assert merged == second.merge(first)
