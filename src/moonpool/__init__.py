@@ -1,1 +1,91 @@
-"""Moonpool: one shared KV cache for all the LLM engines of a cluster."""
+"""Moonpool: one shared KV cache for all the LLM engines of a cluster.
+
+Importing this opens nothing and loads little: every name is fetched from its room when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moonpool._native import Layout, Tags
+    from moonpool.errors import (
+        AccessDenied,
+        ClosedError,
+        ConfigError,
+        IdentityError,
+        MoonpoolError,
+        PeerUnavailable,
+        ProtocolError,
+        UsageError,
+        VersionMismatch,
+    )
+    from moonpool.pool.client import Pool
+    from moonpool.pool.connect import connect
+    from moonpool.pool.values import Pieces
+    from moonpool.pool.views import Views
+    from moonpool.types import GroupRule, Match, PutResult, ReadResult, Reason, Status, Tier
+
+_ROOMS = {
+    "moonpool._native": ("Layout", "Tags"),
+    "moonpool.errors": (
+        "AccessDenied",
+        "ClosedError",
+        "ConfigError",
+        "IdentityError",
+        "MoonpoolError",
+        "PeerUnavailable",
+        "ProtocolError",
+        "UsageError",
+        "VersionMismatch",
+    ),
+    "moonpool.pool.client": ("Pool",),
+    "moonpool.pool.connect": ("connect",),
+    "moonpool.pool.values": ("Pieces",),
+    "moonpool.pool.views": ("Views",),
+    "moonpool.types": ("GroupRule", "Match", "PutResult", "ReadResult", "Reason", "Status", "Tier"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "AccessDenied",
+    "ClosedError",
+    "ConfigError",
+    "GroupRule",
+    "IdentityError",
+    "Layout",
+    "Match",
+    "MoonpoolError",
+    "PeerUnavailable",
+    "Pieces",
+    "Pool",
+    "ProtocolError",
+    "PutResult",
+    "ReadResult",
+    "Reason",
+    "Status",
+    "Tags",
+    "Tier",
+    "UsageError",
+    "VersionMismatch",
+    "Views",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("moonpool")
+    room = _ROOM_OF.get(name)
+    if room is None:
+        raise AttributeError(f"module 'moonpool' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(room), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

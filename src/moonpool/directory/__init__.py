@@ -1,0 +1,1 @@
+"""The directory: soft state, built only from what owners tell it."""

@@ -1,0 +1,1 @@
+"""The client façade and the node process."""

@@ -1,0 +1,151 @@
+"""`connect()`: from a name, or from nothing, to a `Pool`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from moonpool import _native, config
+from moonpool.config import ClientSettings, Config
+from moonpool.errors import AccessDenied, ConfigError, MoonpoolError, PeerUnavailable, ProtocolError, UsageError
+from moonpool.pool.client import Pool
+from moonpool.pool.embedded import EmbeddedNode
+from moonpool.pool.lookup import Directory, Lookup
+from moonpool.types import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A directory is optional, so connect() does not wait long for one that is stopped.
+_DIRECTORY_CONNECT_MS = 200
+
+
+def connect(
+    target: str | os.PathLike[str] | None = None,
+    *,
+    embedded: bool = False,
+    segment_bytes: int | None = None,
+    lazy: bool = False,
+    **settings: Any,
+) -> Pool:
+    """Connect to the node of this host.
+
+    target: None takes the settings (`moonpool config show`); else the path of a node's socket or of its runtime
+    folder, also as ``unix:/path``. embedded: a node of segment_bytes (256 MiB) inside this process, with no service
+    and no configuration; it ends with the pool. lazy: return at once, and connect with the first call: until a
+    node is there everything is a miss. settings: those of `moonpool.config.ClientSettings`, such as tenant.
+
+    Raises PeerUnavailable when no node answers in time, AccessDenied, ProtocolError, ConfigError, UsageError.
+    """
+    if embedded:
+        if target is not None:
+            raise UsageError("embedded=True brings its own node; leave the target away")
+        return _connect_embedded(segment_bytes, settings)
+    if segment_bytes is not None:
+        raise UsageError("segment_bytes belongs to embedded=True; a node's size is in its settings")
+    loaded = _load(target, settings)
+    return open_pool(loaded, lazy=lazy)
+
+
+def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
+    """A pool on the node and the directories that the settings name."""
+    secret = config.secret_key(config.load_or_create_secret(settings.runtime_folder, settings.secret_file))
+    client = settings.client
+    node = _node_client(settings.node.socket_path, secret, client)
+    directories = [
+        Directory(
+            _native.DirectoryClient(
+                path,
+                secret=secret,
+                tenant=client.tenant,
+                name=client.name,
+                connect_timeout_ms=min(client.connect_timeout_ms, _DIRECTORY_CONNECT_MS),
+            )
+        )
+        for path in settings.node.directories
+    ]
+    address = "unix:" + settings.node.socket_path
+    if not lazy:
+        _connect_now(node, address, client.connect_timeout_ms)
+        for directory in directories:
+            directory.client.connect(_DIRECTORY_CONNECT_MS)
+    return Pool(node, Lookup(node, directories, address), client, address=address)
+
+
+def _connect_embedded(segment_bytes: int | None, settings: Mapping[str, Any]) -> Pool:
+    client = _with_settings(ClientSettings(name="embedded"), settings)
+    server = EmbeddedNode(segment_bytes, tenant=client.tenant)
+    address = "unix:" + server.socket_path
+    node = _node_client(server.socket_path, server.secret, client)
+    try:
+        _connect_now(node, address, client.connect_timeout_ms)
+    except MoonpoolError:
+        server.close()
+        raise
+    return Pool(node, Lookup(node, (), address), client, address=address, on_close=server.close)
+
+
+def _node_client(path: str, secret: bytes, client: ClientSettings) -> _native.NodeClient:
+    return _native.NodeClient(
+        path,
+        secret=secret,
+        tenant=client.tenant,
+        name=client.name,
+        connect_timeout_ms=client.connect_timeout_ms,
+        shared_memory=client.shared_memory,
+    )
+
+
+def _connect_now(node: _native.NodeClient, address: str, timeout_ms: int) -> None:
+    number, message = node.connect(timeout_ms)
+    reason = Reason(number)
+    if reason == Reason.NONE:
+        return
+    node.close()
+    if reason == Reason.ACCESS_DENIED:
+        raise AccessDenied(f"the node at {address} refused this client: {message}; check the secret and client.tenant")
+    if reason == Reason.PROTOCOL:
+        raise ProtocolError(f"no common language with the node at {address}: {message}")
+    kind = "timed_out" if reason == Reason.TIMED_OUT else "unavailable"
+    raise PeerUnavailable(
+        f"no node answers at {address} ({message or reason.label}); start one with `moonpool up`", kind=kind
+    )
+
+
+def _load(target: str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> Config:
+    overrides: dict[str, object] = {}
+    if target is not None:
+        path = _socket_path(target)
+        overrides = {"runtime_folder": str(path.parent), "node.socket_path": str(path)}
+    loaded = config.load(overrides=overrides)
+    return msgspec.structs.replace(loaded, client=_with_settings(loaded.client, settings))
+
+
+def _with_settings(client: ClientSettings, settings: Mapping[str, Any]) -> ClientSettings:
+    known = ClientSettings.__struct_fields__
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"unknown option {name!r} of connect(); there are: {', '.join(known)}")
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(client), **settings}, ClientSettings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"connect(): {error}", kind="bad_value") from error
+
+
+def _socket_path(target: str | os.PathLike[str]) -> Path:
+    """The socket that a target names; UsageError for another host."""
+    text = os.fspath(target)
+    if not text:
+        raise UsageError("a target is the path of a node's socket or of its runtime folder")
+    path_text = text.removeprefix("unix:")
+    if path_text == text and re.fullmatch(r"[^/]+:\d+", text):
+        raise UsageError(
+            f"{text} is a node on another host: that comes with the transfer release; "
+            "leave the target away for the node of this host"
+        )
+    path = Path(path_text).expanduser().absolute()
+    return path / "node.sock" if path.is_dir() else path

@@ -1,0 +1,94 @@
+"""Address ranges that the caller has vouched for: raw addresses are taken only from inside them."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import operator
+from typing import TYPE_CHECKING
+
+from moonpool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ADDRESS_END = 1 << 64
+
+
+class Regions:
+    """Registered ranges of this process, disjoint and sorted.
+
+    Readers work on one immutable tuple, so that a registration in another thread never shows them half a change.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: tuple[tuple[int, int, object], ...] = ()  # (start, end, what keeps it alive)
+
+    def add(self, address: int, length: int, owner: object) -> None:
+        """Vouch for [address, address + length) until `discard`; UsageError when null or overlapping another."""
+        check_range(address, length)
+        end = address + length
+        ranges = self._ranges
+        at = bisect.bisect_left(ranges, address, key=operator.itemgetter(0))
+        before = ranges[at - 1] if at else None
+        after = ranges[at] if at < len(ranges) else None
+        for other in (before, after):
+            if other is not None and other[0] < end and address < other[1]:
+                raise UsageError(
+                    f"[{address:#x}, {end:#x}) overlaps the registered [{other[0]:#x}, {other[1]:#x}); "
+                    "unregister that first",
+                    kind="bad_address",
+                )
+        self._ranges = (*ranges[:at], (address, end, owner), *ranges[at:])
+
+    def discard(self, address: int) -> None:
+        """Forget the range that begins at address; UsageError when none does."""
+        kept = tuple(item for item in self._ranges if item[0] != address)
+        if len(kept) == len(self._ranges):
+            raise UsageError(f"no registered range begins at {address:#x}", kind="bad_address")
+        self._ranges = kept
+
+    def require(self, addresses: Sequence[int], lengths: Sequence[int]) -> None:
+        """UsageError unless every [address, address + length) lies inside one registered range."""
+        ranges = self._ranges
+        if not addresses:
+            return
+        for address, length in zip(addresses, lengths, strict=True):
+            if address <= 0 or length < 0 or address + length > ADDRESS_END:
+                check_range(address, length)
+        if len(ranges) == 1:  # the usual case, at the speed of the built-ins
+            start, end, _ = ranges[0]
+            if min(addresses) >= start and max(map(operator.add, addresses, lengths)) <= end:
+                return
+        for address, length in zip(addresses, lengths, strict=True):
+            at = bisect.bisect_right(ranges, address, key=operator.itemgetter(0)) - 1
+            if at < 0 or address + length > ranges[at][1]:
+                raise UsageError(
+                    f"[{address:#x}, +{length}) is not inside a registered range; call pool.register() with the "
+                    "memory first, or pass the buffer itself",
+                    kind="bad_address",
+                )
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+
+def check_range(address: int, length: int) -> None:
+    """UsageError for a null or negative address, a negative length, or an end past 64 bits."""
+    if address <= 0:
+        raise UsageError(f"address {address:#x} is null or negative", kind="bad_address")
+    if length < 0:
+        raise UsageError(f"length {length} at address {address:#x} is negative", kind="bad_address")
+    if address + length > ADDRESS_END:
+        raise UsageError(f"address {address:#x} plus length {length} exceeds 64 bits", kind="bad_address")
+
+
+def require_disjoint(addresses: Sequence[int], lengths: Sequence[int]) -> None:
+    """UsageError when two targets overlap: their bytes would depend on the order of the copies."""
+    ends = list(map(operator.add, addresses, lengths))
+    if all(map(operator.le, ends, addresses[1:])):  # ascending already, as engines pass them
+        return
+    spans = sorted(span for span in zip(addresses, ends, strict=True) if span[0] < span[1])
+    for (_, end), (start, _) in itertools.pairwise(spans):
+        if start < end:
+            raise UsageError(f"two targets overlap at address {start:#x}; give each its own memory", kind="bad_address")
