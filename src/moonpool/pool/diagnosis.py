@@ -1,0 +1,307 @@
+"""What is wrong on this host, and what to do about it: pure findings over plain evidence.
+
+`moonpool doctor` gathers an `Evidence` (see `moonpool.pool.evidence`) and prints what `diagnose` finds in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from moonpool.config import MachineMemory
+from moonpool.config.values import format_value
+from moonpool.identity import EngineDescription
+from moonpool.pool.diagnosis_engines import engine_findings
+from moonpool.pool.finding import Finding, Severity, figure, problem, remark, text_at
+
+_SILENT_MS_MAX = 5_000
+_SMALL_SHARED_MEMORY_BYTES = 256 * 2**20
+_FILES_BESIDE_CONNECTIONS = 64
+_AVAILABLE_SHARE_MIN = 0.03
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """A node or directory as it was found."""
+
+    socket_path: str
+    socket_exists: bool = False
+    status: Mapping[str, Any] | None = None  # its /status document
+    failure: str = ""  # why there is none
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of this user's processes; None: unlimited or unknown."""
+
+    address_space_bytes: int | None = None
+    open_file_count: int | None = None
+    shared_memory_bytes: int | None = None  # size of /dev/shm
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A running engine found by its command line."""
+
+    process_id: int
+    command: tuple[str, ...]
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is looked at."""
+
+    node: Peer
+    directory: Peer
+    version: str  # of this installation
+    memory: MachineMemory
+    limits: Limits = Limits()
+    segment_bytes: int = 0  # configured
+    connection_count: int = 0  # configured
+    secret_failure: str = ""  # the message of the ConfigError, or ""
+    engines: tuple[EngineDescription, ...] = ()
+    engine_processes: tuple[Process, ...] = ()
+    now: float = 0.0  # wall clock, seconds
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Everything found, worst first. Healthy: no problem among it."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing needs to be done."""
+        return not any(finding.severity is Severity.PROBLEM for finding in self.findings)
+
+
+def diagnose(evidence: Evidence) -> Verdict:
+    """Every finding, problems first, in the order in which one would look."""
+    found = [
+        *_secret(evidence),
+        *_node(evidence),
+        *_directory(evidence),
+        *_versions(evidence),
+        *_memory(evidence),
+        *_limits(evidence),
+        *engine_findings(evidence.engines, stored_object_count=_objects(evidence), now=evidence.now),
+        *_unconnected_engines(evidence),
+    ]
+    return Verdict(tuple(sorted(found, key=lambda finding: finding.severity)))
+
+
+def _secret(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.secret_failure:
+        yield problem(
+            "secret", "secret", what=evidence.secret_failure, advice="as it says; every process needs the same secret"
+        )
+
+
+def _node(evidence: Evidence) -> Iterator[Finding]:
+    node, status = evidence.node, evidence.node.status
+    if status is None:
+        yield _absent("node", node)
+        return
+    state = text_at(status, "state")
+    if state == "warming":
+        yield remark(
+            "warming",
+            "node",
+            what="the node is still populating its memory",
+            advice="wait; puts are refused until then",
+        )
+    elif state not in ("", "ready"):
+        yield problem(
+            "node_state",
+            "node",
+            what=f"the node's state is {state}",
+            advice="see its log; lower node.segment_bytes, start it again",
+        )
+    damaged = figure(status, "table.damaged_total")
+    if damaged:
+        yield problem(
+            "damaged",
+            "node",
+            what=f"{damaged:.0f} objects had bytes that did not fit their checksum (they were not used)",
+            advice="test this machine's memory; report it with /status if it goes on",
+        )
+    quarantined, capacity = figure(status, "table.quarantined_bytes"), figure(status, "table.capacity_bytes")
+    if capacity and quarantined > capacity / 10:
+        yield remark(
+            "quarantine",
+            "node",
+            what=f"{quarantined / capacity:.0%} of the memory is kept from reuse, because stopped "
+            "clients may still write there",
+            advice="continue or end the stopped processes (see connections in /status)",
+        )
+    for reason, meaning in (
+        ("secret", "did not know this pool's secret"),
+        ("tenant", "named a tenant not allowed here"),
+        ("version", "spoke another wire version"),
+    ):
+        count = figure(status, f"counters.refused_{reason}")
+        if count:
+            yield remark(
+                f"refused_{reason}",
+                "node",
+                what=f"{count:.0f} connections were refused: the peer {meaning}",
+                advice="compare runtime_folder, secret_file, client.tenant, node.tenants and versions of the clients",
+            )
+
+
+def _absent(kind: str, peer: Peer) -> Finding:
+    if not peer.socket_exists:
+        what = f"no {kind} is running: nothing listens at {peer.socket_path}"
+        advice = f"start it with `moonpool up` (or `moonpool {kind}`), or set runtime_folder if it runs elsewhere"
+    else:
+        what = f"the {kind} at {peer.socket_path} does not answer: {peer.failure or 'no answer in time'}"
+        advice = (
+            f"if its process is stopped, continue it (kill -CONT) or end it and start `moonpool {kind}` again; "
+            "engines go on without, every look-up is a miss"
+        )
+    return problem(f"no_{kind}", kind, what=what, advice=advice)
+
+
+def _directory(evidence: Evidence) -> Iterator[Finding]:
+    status = evidence.directory.status
+    if status is None:
+        yield _absent("directory", evidence.directory)
+        return
+    if text_at(status, "state") == "warming":
+        yield remark(
+            "warming", "directory", what="the directory is still being told", advice="wait; the node answers meanwhile"
+        )
+    if figure(status, "index.refused_full_total"):
+        yield problem(
+            "directory_full",
+            "directory",
+            what="the index is full and refuses new entries",
+            advice="raise directory.entry_count_max",
+        )
+    node = evidence.node.status
+    if node is not None:
+        yield from _hearing(status, node)
+
+
+def _hearing(directory: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[Finding]:
+    """Does the directory hear of this node?"""
+    advice = (
+        "check that node.directories names the directory's socket and that both use one secret; the node tells it "
+        "again by itself once it can connect"
+    )
+    holders = [holder for holder in directory.get("holders") or () if isinstance(holder, Mapping)]
+    own = [holder for holder in holders if holder.get("incarnation") == node.get("incarnation")]
+    if not own:
+        state = ", ".join(
+            f"{text_at(each, 'path')}: {text_at(each, 'state')}" for each in node.get("directories") or ()
+        )
+        others = f" (it hears {len(holders)} others)" if holders else ""
+        yield problem(
+            "directory_deaf",
+            "directory",
+            what=f"the directory hears nothing of this node{others}; the node's side: "
+            f"{state or 'no directory configured'}",
+            advice=advice,
+        )
+    elif min(figure(holder, "last_heard_ms") for holder in own) > _SILENT_MS_MAX:
+        silent_s = min(figure(holder, "last_heard_ms") for holder in own) / 1000
+        yield problem(
+            "directory_deaf",
+            "directory",
+            what=f"the directory heard nothing of this node for {silent_s:.0f} s",
+            advice=advice,
+        )
+
+
+def _versions(evidence: Evidence) -> Iterator[Finding]:
+    versions = {"this command": evidence.version}
+    for kind, peer in (("node", evidence.node), ("directory", evidence.directory)):
+        version = text_at(peer.status or {}, "version")
+        if version:
+            versions[kind] = version
+    for engine in evidence.engines:
+        if engine.moonpool_version:
+            versions[f"engine {engine.engine_id}"] = engine.moonpool_version
+    if len(set(versions.values())) > 1:
+        seen = ", ".join(f"{who} {version}" for who, version in versions.items())
+        yield problem(
+            "version_skew",
+            "versions",
+            what=f"different releases of moonpool are running: {seen}",
+            advice="install one release everywhere and restart what is older (neighbours work together meanwhile)",
+        )
+
+
+def _memory(evidence: Evidence) -> Iterator[Finding]:
+    memory, wanted = evidence.memory, evidence.segment_bytes
+    if evidence.node.status is None and wanted > memory.usable_bytes:
+        limit = "the cgroup's limit" if memory.cgroup_free_bytes == memory.usable_bytes else "MemAvailable"
+        yield problem(
+            "memory_limit",
+            "memory",
+            what=f"node.segment_bytes is {_size(wanted)}, but only {_size(memory.usable_bytes)} "
+            f"can be had ({limit}): the node would be refused or killed",
+            advice=f"lower node.segment_bytes below {_size(memory.usable_bytes)}, or raise the limit",
+        )
+    elif evidence.node.status is not None and memory.usable_bytes < memory.total_bytes * _AVAILABLE_SHARE_MIN:
+        yield problem(
+            "memory_short",
+            "memory",
+            what=f"only {_size(memory.usable_bytes)} of memory are left on this host: "
+            "the kernel may kill the node or an engine",
+            advice="lower node.segment_bytes, or the engines' own memory",
+        )
+
+
+def _limits(evidence: Evidence) -> Iterator[Finding]:
+    limits = evidence.limits
+    if limits.address_space_bytes is not None and limits.address_space_bytes < 2 * evidence.segment_bytes:
+        yield problem(
+            "address_space",
+            "limits",
+            what=f"processes may map {_size(limits.address_space_bytes)} (RLIMIT_AS), the "
+            f"segment has {_size(evidence.segment_bytes)} and each client maps it too",
+            advice="run `ulimit -v unlimited` before",
+        )
+    needed = evidence.connection_count + _FILES_BESIDE_CONNECTIONS
+    if limits.open_file_count is not None and limits.open_file_count < needed:
+        yield remark(
+            "open_files",
+            "limits",
+            what=f"processes may open {limits.open_file_count} files (RLIMIT_NOFILE), the node's "
+            f"limit of {evidence.connection_count} connections needs {needed}",
+            advice=f"run `ulimit -n {needed}` before, or lower node.limits.connection_count",
+        )
+    if limits.shared_memory_bytes is not None and limits.shared_memory_bytes < _SMALL_SHARED_MEMORY_BYTES:
+        yield remark(
+            "small_shm",
+            "limits",
+            what=f"/dev/shm has {_size(limits.shared_memory_bytes)}: the pool's memory does not lie "
+            "there, but engines with several workers need it",
+            advice="start the container with --shm-size=1g or more",
+        )
+
+
+def _unconnected_engines(evidence: Evidence) -> Iterator[Finding]:
+    flags = "add the flags that `moonpool vllm-args` prints, and start it again"
+    for process in evidence.engine_processes:
+        if not any("moonpool" in part.lower() for part in process.command):
+            yield problem(
+                "no_connector",
+                f"process {process.process_id}",
+                what=f"vLLM runs as process {process.process_id} without our connector: it shares nothing",
+                advice=flags,
+            )
+    if evidence.node.status is not None and not evidence.engines and not evidence.engine_processes:
+        yield remark(
+            "no_engine",
+            "engines",
+            what="no engine is connected",
+            advice="start one with what `moonpool vllm-args` prints",
+        )
+
+
+def _objects(evidence: Evidence) -> int:
+    return int(figure(evidence.node.status or {}, "table.object_count"))
+
+
+def _size(value: int) -> str:
+    return format_value(value, "bytes")

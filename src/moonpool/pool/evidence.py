@@ -1,0 +1,148 @@
+"""Gathers what the doctor looks at: status documents, secret, limits, processes. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+from moonpool import config
+from moonpool.config import Config
+from moonpool.errors import ConfigError
+from moonpool.identity import EngineDescription, decode_description
+from moonpool.pool.diagnosis import Evidence, Limits, Peer, Process
+from moonpool.types import Reason
+
+_ENGINE_COMMANDS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
+_NO_SECRET = bytes(16)
+
+
+class _Client(Protocol):
+    """What NodeClient and DirectoryClient have in common."""
+
+    def connect(self, timeout_ms: int) -> tuple[int, str]: ...
+    def stat(self, *, timeout_ms: int = ...) -> str | None: ...
+    def close(self) -> None: ...
+
+
+def gather(settings: Config, *, timeout_ms: int) -> Evidence:
+    """Everything that can be seen from here; each peer is given `timeout_ms`."""
+    from moonpool import _native
+
+    secret, secret_failure = _secret(settings)
+    name, tenant = "doctor", settings.client.tenant
+    node_path, directory_path = settings.node.socket_path, settings.directory.socket_path
+    # No mapping of the segment: the doctor must not need the memory that it looks for.
+    node = _NativePeer(_native.NodeClient(node_path, secret=secret, tenant=tenant, name=name, shared_memory=False))
+    directory = _NativePeer(_native.DirectoryClient(directory_path, secret=secret, tenant=tenant, name=name))
+    found = (node.look(node_path, timeout_ms), directory.look(directory_path, timeout_ms))
+    return Evidence(
+        node=found[0],
+        directory=found[1],
+        version=metadata.version("moonpool") if _installed() else _native.__version__,
+        memory=config.read_machine_memory(),
+        limits=read_limits(),
+        segment_bytes=settings.node.segment_bytes,
+        connection_count=settings.node.limits.connection_count,
+        secret_failure=secret_failure,
+        engines=described_engines(peer.status for peer in found),
+        engine_processes=engine_processes(),
+        now=time.time(),
+    )
+
+
+class _NativePeer:
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+
+    def look(self, socket_path: str, timeout_ms: int) -> Peer:
+        exists = Path(socket_path).exists()
+        try:
+            reason, message = self._client.connect(timeout_ms)
+            text = None if reason else self._client.stat(timeout_ms=timeout_ms)
+        finally:
+            self._client.close()
+        if text is not None:
+            return Peer(socket_path=socket_path, socket_exists=True, status=json.loads(text))
+        failure = message or (Reason(reason).meaning if reason else f"no answer in {timeout_ms} ms")
+        return Peer(socket_path=socket_path, socket_exists=exists, failure=failure)
+
+
+def described_engines(statuses: Iterable[Mapping[str, Any] | None]) -> tuple[EngineDescription, ...]:
+    """What the processes of engines said of themselves, the newest word of each, by engine, role and rank."""
+    newest: dict[tuple[str, str, int], EngineDescription] = {}
+    for status in statuses:
+        for connection in (status or {}).get("connections") or ():
+            said = decode_description(connection.get("description"))
+            if said is None:
+                continue
+            key = (said.engine_id, said.role, said.rank)
+            if key not in newest or said.described_at >= newest[key].described_at:
+                newest[key] = said
+    return tuple(newest[key] for key in sorted(newest))
+
+
+def read_limits(shared_memory: Path = Path("/dev/shm")) -> Limits:
+    """Limits of this process, which those that it would start inherit."""
+
+    def soft(which: int) -> int | None:
+        limit = resource.getrlimit(which)[0]
+        return None if limit == resource.RLIM_INFINITY else limit
+
+    try:
+        found = os.statvfs(shared_memory)
+        shared_memory_bytes = found.f_frsize * found.f_blocks
+    except OSError:  # there is none in this sandbox: nothing to say about it
+        shared_memory_bytes = None
+    return Limits(
+        address_space_bytes=soft(resource.RLIMIT_AS),
+        open_file_count=soft(resource.RLIMIT_NOFILE),
+        shared_memory_bytes=shared_memory_bytes,
+    )
+
+
+def engine_processes(process_folder: Path = Path("/proc")) -> tuple[Process, ...]:
+    """API servers of vLLM of this user, by their command lines."""
+    found = []
+    for folder in process_folder.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if folder.stat().st_uid != os.geteuid():
+                continue
+            command = tuple((folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0"))
+        except OSError:  # it ended while we looked, or is not ours to see
+            continue
+        if _is_engine(command):
+            found.append(Process(int(folder.name), command))
+    return tuple(sorted(found, key=lambda process: process.process_id))
+
+
+def _is_engine(command: tuple[str, ...]) -> bool:
+    if any(part in _ENGINE_COMMANDS for part in command):
+        return True
+    names = [Path(part).name for part in command[:3]]
+    return any(pair == ("vllm", "serve") for pair in zip(names, command[1:3], strict=False))
+
+
+def _secret(settings: Config) -> tuple[bytes, str]:
+    """The key for handshakes, or one that nobody accepts and why."""
+    try:
+        return config.secret_key(config.load_secret(settings.runtime_folder, settings.secret_file)), ""
+    except ConfigError as error:
+        # Without any process there is no secret yet: that there is no node is the finding, not this.
+        absent = error.kind == "secret_missing" and not settings.secret_file
+        return _NO_SECRET, "" if absent else str(error)
+
+
+def _installed() -> bool:
+    try:
+        metadata.version("moonpool")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return False
+    return True
