@@ -63,7 +63,10 @@ class Commands(dict[str, click.Command]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The command of that name, or the default."""
-        return self.get(name, default)
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
 
 @click.group(commands=Commands(), context_settings={"help_option_names": ["-h", "--help"]})
