@@ -8,18 +8,25 @@ from pathlib import Path
 
 import click
 
-from moonpool.cli import main
+from moonpool.cli import moonpool as command_group
 from moonpool.config.load import declared_settings
 from moonpool.config.settings import Config
 from moonpool.config.values import format_value
 from moonpool.errors import KINDS
+from moonpool.telemetry.metrics import DECLARATIONS
 from moonpool.types import Reason, Status
 
 
 def write_all(folder: Path) -> None:
     """One Markdown file each, for pages to include; touched only when it changed."""
     folder.mkdir(parents=True, exist_ok=True)
-    pages = {"settings": settings(), "command_line": command_line(), "reasons": reasons(), "kinds": kinds()}
+    pages = {
+        "settings": settings(),
+        "command_line": command_line(),
+        "reasons": reasons(),
+        "kinds": kinds(),
+        "metrics": metrics(),
+    }
     for name, lines in pages.items():
         path, text = folder / f"{name}.md", "\n".join(lines) + "\n"
         if not path.is_file() or path.read_text() != text:
@@ -53,7 +60,7 @@ def setting_row(leaf: object) -> tuple[str, str, str]:
 
 def command_line() -> Iterator[str]:
     """Every command with its help and options."""
-    yield from command_pages("moonpool", main)
+    yield from command_pages("moonpool", command_group)
 
 
 def command_pages(path: str, command: click.Command) -> Iterator[str]:
@@ -82,3 +89,12 @@ def reasons() -> Iterator[str]:
 def kinds() -> Iterator[str]:
     """The append-only kinds of errors."""
     yield ", ".join(f"`{kind}`" for kind in sorted(KINDS)) + "."
+
+
+def metrics() -> Iterator[str]:
+    """Every metric, as it is declared."""
+    rows = []
+    for item in DECLARATIONS:
+        labels = ", ".join(f"`{label}`" for label in item.labels)
+        rows.append((f"`{item.name}`", item.kind, labels, item.help))
+    yield from table(("Metric", "Kind", "Labels", "Meaning"), rows)
