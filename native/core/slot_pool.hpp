@@ -40,6 +40,10 @@ class SlotPool {
   [[nodiscard]] const Value& operator[](Slot slot) const {
     return chunks_[slot / chunk_slot_count][slot % chunk_slot_count];
   }
+  void prefetch(Slot slot) const { __builtin_prefetch(&(*this)[slot]); }
+  [[nodiscard]] std::size_t bytes() const {
+    return chunks_.size() * chunk_slot_count * sizeof(Value) + free_.capacity() * sizeof(Slot);
+  }
   // One past the highest slot ever given out.
   [[nodiscard]] Slot end() const { return end_; }
   [[nodiscard]] std::size_t count() const { return count_; }
