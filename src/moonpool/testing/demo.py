@@ -138,6 +138,7 @@ class Demo:
         requests = [asyncio.create_task(self._send_alone(runner, session, step)) for step in killed]
         await kill_while_loading(stack, progress=self._progress)
         await asyncio.gather(*requests)
+        self.why_text = await self._why(stack, killed[-1].request_id)
         self.restart_seconds = await stack.restart("node")
         self._progress(f"the node is back after {self.restart_seconds:.1f} s; no engine was restarted")
         number += FAULT_COUNT
@@ -145,17 +146,16 @@ class Demo:
             [step] = fault_steps(part, engine=engine, first_number=number, count=1, label="calm")
             await self._send_alone(runner, session, step)
             number += 1
-        self.why_text = await self._why(stack, killed[0].request_id)
 
     async def _send_alone(self, runner: Runner, session: aiohttp.ClientSession, step: Step) -> Row:
         return await runner.send(session, step, Transcript().messages(step))
 
     async def _why(self, stack: Stack, request_id: str) -> str:
-        code, text = await stack.command("why", "--runtime-folder", str(stack.folder), request_id)
-        self._progress(f"`moonpool why {request_id}` says:")
+        text = await stack.why(request_id)
+        self._progress(f"`moonpool why --request {request_id}`, while the node is dead:")
         for line in text.splitlines():
             self._progress(f"    {line}")
-        return text if code in (0, 1) else ""
+        return text
 
 
 def _for_comparison(step: Step) -> Step:

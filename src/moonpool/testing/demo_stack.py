@@ -121,16 +121,23 @@ class Stack:
         return self._logs / f"report-{engine_name}.jsonl"
 
     async def connector_flags(self, engine_name: str) -> tuple[str, ...]:
-        """The flags that `moonpool vllm-args` prints for this stack, with the engine's name and report added."""
-        code, text = await self.command("vllm-args", "--runtime-folder", str(self.folder))
+        """The flags that `moonpool vllm-args` prints for this stack, with a report file added."""
+        code, text = await self.command(
+            "vllm-args", "--json", "--runtime-folder", str(self.folder), "--engine-id", engine_name
+        )
         if code != 0:
             raise MoonpoolError(f"`moonpool vllm-args` failed: {text}", kind="start_failed")
-        extra = {
-            "moonpool.runtime_folder": str(self.folder),
-            "moonpool.engine_id": engine_name,
-            "moonpool.report_path": str(self.report_path(engine_name)),
-        }
-        return with_extra_config(shlex.split(text.replace("\\\n", " "), comments=True), extra)
+        extra = {"moonpool.report_path": str(self.report_path(engine_name))}
+        return with_extra_config(json.loads(text)["flags"], extra)
+
+    async def why(self, request_id: str) -> str:
+        """What `moonpool why` says about a request, as soon as it knows it; what it says at last within 5 s."""
+        deadline_s = time.monotonic() + OUTCOME_SECONDS_MAX
+        while True:
+            code, text = await self.command("why", "--runtime-folder", str(self.folder), "--request", request_id)
+            if code == 0 or time.monotonic() > deadline_s:
+                return text if code == 0 else ""
+            await asyncio.sleep(POLL_S)
 
     async def outcome(self, engine_name: str, request_id: str) -> RequestOutcome:
         """The connector's own report of a finished request. MoonpoolError when none comes within 5 s."""
