@@ -137,7 +137,24 @@ PROBLEMS: list[tuple[str, dict[str, Any], str, str]] = [
     ("failure_policy", {"engines": (engine(load_failure_policy="fail"),)}, "fail", "recompute"),
     ("failure_policy", {"engines": (engine(load_failure_policy=""),)}, "not set", "recompute"),
     ("no_identity", {"engines": (engine(identity_error="dummy weights", namespace_id=""),)}, "dummy", "names"),
-    ("engine_degraded", {"engines": (engine(reasons=["kv_group 1 is recurrent"]),)}, "recurrent", "why"),
+    (
+        "engine_degraded",
+        {"engines": (engine(reasons=["kv_group 1 is recurrent"], loads=False),)},
+        "recurrent",
+        "as it says",
+    ),
+    (
+        "failure_policy",
+        {"engines": (engine(load_failure_policy="fail", loads=False, reasons=["kv_load_failure_policy"]),)},
+        "fail",
+        "recompute",
+    ),
+    (
+        "no_identity",
+        {"engines": (engine(namespace_id="", loads=False, saves=False, reasons=["dummy weights"]),)},
+        "dummy weights",
+        "names",
+    ),
     (
         "never_saves",
         {"engines": (engine(counters=EngineCounters(requests_finished=9, blocks_refused=4)),)},
@@ -174,9 +191,18 @@ REMARKS: list[tuple[str, dict[str, Any]]] = [
     ("warming", {"directory": peer(merged(DIRECTORY, state="warming"))}),
     ("quarantine", {"node": peer(merged(NODE, table={"capacity_bytes": 100, "quarantined_bytes": 20}))}),
     ("refused_secret", {"node": peer(merged(NODE, counters={"refused_secret": 1}))}),
+    (
+        "no_shared_memory",
+        {
+            "node": peer(
+                merged(NODE, connections=[{"transport": "socket", "description": encode_description(engine("A"))}])
+            )
+        },
+    ),
     ("open_files", {"limits": Limits(open_file_count=1024)}),
     ("small_shm", {"limits": Limits(shared_memory_bytes=64 * 2**20)}),
     ("no_engine", {"engines": ()}),
+    ("engine_degraded", {"engines": (engine(reasons=["hashes by sha256: better sha256_cbor"]),)}),
     ("never_loads", {"engines": (engine(loads=False),)}),
     ("never_saves", {"engines": (engine(saves=False),)}),
     ("engine_silent", {"engines": (engine(described_at=NOW - 100),)}),

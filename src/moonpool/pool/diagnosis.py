@@ -12,7 +12,7 @@ import msgspec
 
 from moonpool.config import MachineMemory
 from moonpool.config.values import format_value
-from moonpool.identity import EngineDescription
+from moonpool.identity import EngineDescription, decode_description
 from moonpool.pool.diagnosis_engines import engine_findings
 from moonpool.pool.finding import Finding, Severity, figure, problem, remark, text_at
 
@@ -132,6 +132,7 @@ def _node(evidence: Evidence) -> Iterator[Finding]:
             "clients may still write there",
             advice="continue or end the stopped processes (see connections in /status)",
         )
+    yield from _transports(status)
     for reason, meaning in (
         ("secret", "did not know this pool's secret"),
         ("tenant", "named a tenant not allowed here"),
@@ -144,6 +145,19 @@ def _node(evidence: Evidence) -> Iterator[Finding]:
                 "node",
                 what=f"{count:.0f} connections were refused: the peer {meaning}",
                 advice="compare runtime_folder, secret_file, client.tenant, node.tenants and versions of the clients",
+            )
+
+
+def _transports(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Engines whose bytes take the long way."""
+    for connection in status.get("connections") or ():
+        said = decode_description(connection.get("description")) if isinstance(connection, Mapping) else None
+        if said is not None and connection.get("transport") == "socket":
+            yield remark(
+                "no_shared_memory",
+                f"engine {said.engine_id}",
+                what=f"its {said.role} moves bytes through the socket instead of shared memory (several times slower)",
+                advice="run it as the node's user and first tenant, with client.shared_memory = true",
             )
 
 

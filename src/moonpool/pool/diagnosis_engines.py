@@ -40,7 +40,7 @@ FIELD_ADVICE: dict[str, str] = {
     "model_config": "load the same config.json in both",
     "speculative": "start both with the same --speculative-config",
     "adapter": "load the same adapter under the same name in both",
-    "engine": "different engines lay out blocks differently: they cannot share",
+    "engine": "run the same engine, of the same release, in both",
     "architecture": "load the same model in both",
 }
 
@@ -63,7 +63,9 @@ def engine_findings(engines: Sequence[EngineDescription], *, stored_object_count
 
 def _settings(engine: EngineDescription) -> Iterator[Finding]:
     """What its own flags forbid."""
+    said = list(engine.reasons)
     if engine.kind == "vllm" and engine.load_failure_policy != "recompute":
+        said = [reason for reason in said if "failure_policy" not in reason]
         yield problem(
             "failure_policy",
             _name(engine),
@@ -72,14 +74,23 @@ def _settings(engine: EngineDescription) -> Iterator[Finding]:
             advice='add "kv_load_failure_policy": "recompute" to --kv-transfer-config (`moonpool vllm-args` prints it)',
         )
     if engine.identity_error or not engine.namespace_id:
-        why = engine.identity_error or "it has no identity"
-        yield problem(
-            "no_identity", _name(engine), what=f"it shares nothing: {why}", advice="give what the message names"
+        said = [reason for reason in said if not engine.identity_error or engine.identity_error not in reason]
+        why = engine.identity_error or ("; ".join(said) or "it has no identity")
+        said = said if engine.identity_error else []
+        yield problem("no_identity", _name(engine), what=f"it shares nothing: {why}", advice="change what it names")
+    # What it says of itself is a problem where it keeps it from sharing, else a piece of advice.
+    tell = remark if engine.loads and engine.saves else problem
+    for reason in said:
+        yield tell(
+            "engine_degraded", _name(engine), what=reason, advice="as it says; `moonpool vllm-args` prints all flags"
         )
-    for reason in engine.reasons:
-        yield problem(
-            "engine_degraded", _name(engine), what=reason, advice="as it says; `moonpool why --last 5` shows requests"
-        )
+    yield from _partly(engine)
+
+
+def _partly(engine: EngineDescription) -> Iterator[Finding]:
+    """What it does not do without having said why."""
+    if engine.reasons or engine.identity_error:
+        return
     for wanted, verb, setting in ((engine.loads, "loads", "load"), (engine.saves, "saves", "save")):
         if not wanted:
             yield remark(
