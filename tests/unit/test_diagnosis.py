@@ -15,8 +15,9 @@ from moonpool.identity import (
     RequestOutcome,
     encode_description,
 )
-from moonpool.pool.diagnosis import Evidence, Limits, Peer, Process, diagnose
+from moonpool.pool.diagnosis import Evidence, Peer, Process, diagnose
 from moonpool.pool.diagnosis_engines import FIELD_ADVICE
+from moonpool.pool.diagnosis_host import Limits
 from moonpool.pool.evidence import described_engines, engine_processes, read_limits
 from moonpool.pool.finding import Finding, Severity
 

@@ -11,15 +11,12 @@ from typing import Any
 import msgspec
 
 from moonpool.config import MachineMemory
-from moonpool.config.values import format_value
 from moonpool.identity import EngineDescription, decode_description
 from moonpool.pool.diagnosis_engines import engine_findings
+from moonpool.pool.diagnosis_host import Host, Limits, host_findings
 from moonpool.pool.finding import Finding, Severity, figure, problem, remark, text_at
 
 _SILENT_MS_MAX = 5_000
-_SMALL_SHARED_MEMORY_BYTES = 256 * 2**20
-_FILES_BESIDE_CONNECTIONS = 64
-_AVAILABLE_SHARE_MIN = 0.03
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,14 +26,6 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     socket_exists: bool = False
     status: Mapping[str, Any] | None = None  # its /status document
     failure: str = ""  # why there is none
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of this user's processes; None: unlimited or unknown."""
-
-    address_space_bytes: int | None = None
-    open_file_count: int | None = None
-    shared_memory_bytes: int | None = None  # size of /dev/shm
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -80,8 +69,7 @@ def diagnose(evidence: Evidence) -> Verdict:
         *_node(evidence),
         *_directory(evidence),
         *_versions(evidence),
-        *_memory(evidence),
-        *_limits(evidence),
+        *host_findings(_host(evidence)),
         *engine_findings(evidence.engines, stored_object_count=_objects(evidence), now=evidence.now),
         *_unconnected_engines(evidence),
     ]
@@ -244,54 +232,14 @@ def _versions(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _memory(evidence: Evidence) -> Iterator[Finding]:
-    memory, wanted = evidence.memory, evidence.segment_bytes
-    if evidence.node.status is None and wanted > memory.usable_bytes:
-        limit = "the cgroup's limit" if memory.cgroup_free_bytes == memory.usable_bytes else "MemAvailable"
-        yield problem(
-            "memory_limit",
-            "memory",
-            what=f"node.segment_bytes is {_size(wanted)}, but only {_size(memory.usable_bytes)} "
-            f"can be had ({limit}): the node would be refused or killed",
-            advice=f"lower node.segment_bytes below {_size(memory.usable_bytes)}, or raise the limit",
-        )
-    elif evidence.node.status is not None and memory.usable_bytes < memory.total_bytes * _AVAILABLE_SHARE_MIN:
-        yield problem(
-            "memory_short",
-            "memory",
-            what=f"only {_size(memory.usable_bytes)} of memory are left on this host: "
-            "the kernel may kill the node or an engine",
-            advice="lower node.segment_bytes, or the engines' own memory",
-        )
-
-
-def _limits(evidence: Evidence) -> Iterator[Finding]:
-    limits = evidence.limits
-    if limits.address_space_bytes is not None and limits.address_space_bytes < 2 * evidence.segment_bytes:
-        yield problem(
-            "address_space",
-            "limits",
-            what=f"processes may map {_size(limits.address_space_bytes)} (RLIMIT_AS), the "
-            f"segment has {_size(evidence.segment_bytes)} and each client maps it too",
-            advice="run `ulimit -v unlimited` before",
-        )
-    needed = evidence.connection_count + _FILES_BESIDE_CONNECTIONS
-    if limits.open_file_count is not None and limits.open_file_count < needed:
-        yield remark(
-            "open_files",
-            "limits",
-            what=f"processes may open {limits.open_file_count} files (RLIMIT_NOFILE), the node's "
-            f"limit of {evidence.connection_count} connections needs {needed}",
-            advice=f"run `ulimit -n {needed}` before, or lower node.limits.connection_count",
-        )
-    if limits.shared_memory_bytes is not None and limits.shared_memory_bytes < _SMALL_SHARED_MEMORY_BYTES:
-        yield remark(
-            "small_shm",
-            "limits",
-            what=f"/dev/shm has {_size(limits.shared_memory_bytes)}: the pool's memory does not lie "
-            "there, but engines with several workers need it",
-            advice="start the container with --shm-size=1g or more",
-        )
+def _host(evidence: Evidence) -> Host:
+    return Host(
+        memory=evidence.memory,
+        limits=evidence.limits,
+        segment_bytes=evidence.segment_bytes,
+        connection_count=evidence.connection_count,
+        node_runs=evidence.node.status is not None,
+    )
 
 
 def _unconnected_engines(evidence: Evidence) -> Iterator[Finding]:
@@ -315,7 +263,3 @@ def _unconnected_engines(evidence: Evidence) -> Iterator[Finding]:
 
 def _objects(evidence: Evidence) -> int:
     return int(figure(evidence.node.status or {}, "table.object_count"))
-
-
-def _size(value: int) -> str:
-    return format_value(value, "bytes")

@@ -15,7 +15,8 @@ from moonpool import config
 from moonpool.config import Config
 from moonpool.errors import ConfigError
 from moonpool.identity import EngineDescription, decode_description
-from moonpool.pool.diagnosis import Evidence, Limits, Peer, Process
+from moonpool.pool.diagnosis import Evidence, Peer, Process
+from moonpool.pool.diagnosis_host import Limits
 from moonpool.types import Reason
 
 _ENGINE_COMMANDS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
