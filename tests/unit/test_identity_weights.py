@@ -130,6 +130,12 @@ def test_broken_file_is_refused_in_bounded_memory(tmp_path: Path, content: bytes
     assert caught.value.kind == "bad_weights"
 
 
+def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").mkdir()
+    with pytest.raises(IdentityError, match="cannot be read"):
+        fingerprint_weights(tmp_path)
+
+
 def test_pickled_weights_are_hashed_and_never_loaded(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     first = fingerprint_weights(tmp_path)

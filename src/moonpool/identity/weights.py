@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import threading
 from collections import OrderedDict
@@ -136,16 +137,19 @@ def _indexed_files(folder: Path) -> list[Path]:
 
 
 def _digests_of_file(path: Path, *, full: bool) -> dict[str, _Digest]:
-    with path.open("rb") as file:
-        found = path.stat()
-        key = (str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ino, full)
-        known = _cache.get(key)
-        if known is None:
-            known = {
-                extent.name: (extent.kind, _digest(file, extent, full=full).hex())
-                for extent in _extents(path, file, found.st_size)
-            }
-            _cache.put(key, known)
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            key = (str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ino, full)
+            known = _cache.get(key)
+            if known is None:
+                known = {
+                    extent.name: (extent.kind, _digest(file, extent, full=full).hex())
+                    for extent in _extents(path, file, found.st_size)
+                }
+                _cache.put(key, known)
+    except OSError as error:
+        raise _bad(path, f"cannot be read ({error.strerror})") from error
     return known
 
 
