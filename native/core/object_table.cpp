@@ -78,14 +78,19 @@ Outcome ObjectTable::unpin(const Digest& digest, std::string_view key, std::uint
 std::uint64_t ObjectTable::clear(std::uint64_t namespace_id, std::uint64_t) {
   TableState& state = *state_;
   const std::uint64_t object_count_before = state.counts.object_count;
+  const auto concerns = [&](const Unit& unit) {
+    return unit.in_use && (namespace_id == 0 || unit.namespace_id == namespace_id);
+  };
   for (Slot slot = 0; slot < state.units.end(); ++slot) {
     const Unit& unit = state.units[slot];
-    if (!unit.in_use || (namespace_id != 0 && unit.namespace_id != namespace_id)) continue;
-    state.drop_members(slot, Reason::cleared, namespace_id != 0);
+    // From the roots, so that children go before their parents. One event says it all when everything goes.
+    if (concerns(unit) && unit.parent == no_slot) state.drop_unit(slot, Reason::cleared, namespace_id != 0);
+  }
+  for (Slot slot = 0; slot < state.units.end(); ++slot) {
     // What is still being written belongs to the time before: it must not appear afterwards. The last detach
-    // prunes the unit.
-    while (unit.in_use && unit.reservations != no_slot) state.detach(unit.reservations, Reason::cleared);
-    if (unit.in_use) state.prune(slot);
+    // destroys the unit.
+    const Unit& unit = state.units[slot];
+    while (concerns(unit) && unit.reservations != no_slot) state.detach(unit.reservations, Reason::cleared);
   }
   if (namespace_id == 0) {
     Event event;

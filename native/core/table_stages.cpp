@@ -126,18 +126,10 @@ void TableState::discard_reservation(Slot slot) {
 
 void TableState::count_drop(Reason reason) {
   switch (reason) {
-    case Reason::evicted:
-      ++counts.evicted_total;
-      break;
-    case Reason::expired:
-      ++counts.expired_total;
-      break;
-    case Reason::damaged:
-      ++counts.damaged_total;
-      break;
-    default:
-      ++counts.removed_total;
-      break;
+    case Reason::evicted: ++counts.evicted_total; break;
+    case Reason::expired: ++counts.expired_total; break;
+    case Reason::damaged: ++counts.damaged_total; break;
+    default: ++counts.removed_total; break;
   }
 }
 
@@ -176,7 +168,7 @@ void TableState::drop_members(Slot slot, Reason reason, bool announce) {
   unit.keep_until_ms = 0;
 }
 
-void TableState::drop_unit(Slot root, Reason reason) {
+void TableState::drop_unit(Slot root, Reason reason, bool announce) {
   doomed.assign(1, root);
   for (std::size_t position = 0; position < doomed.size(); ++position) {
     for (Slot child = units[doomed[position]].first_child; child != no_slot; child = units[child].sibling_after) {
@@ -185,7 +177,7 @@ void TableState::drop_unit(Slot root, Reason reason) {
     }
   }
   for (std::size_t position = doomed.size(); position-- > 0;) {
-    drop_members(doomed[position], reason, true);
+    drop_members(doomed[position], reason, announce);
     prune(doomed[position]);
   }
 }

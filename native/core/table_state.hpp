@@ -124,7 +124,7 @@ struct TableState {
   void drop_member(Slot slot, Reason reason, bool announce);
   void drop_members(Slot unit, Reason reason, bool announce);
   // The unit's members and all of its descendants' go.
-  void drop_unit(Slot unit, Reason reason);
+  void drop_unit(Slot unit, Reason reason, bool announce = true);
   [[nodiscard]] bool expire_if_due(Slot unit, std::uint64_t now_ms);
   void free_object(Slot slot);
   void count_drop(Reason reason);

@@ -117,3 +117,46 @@ class Limits:
     pinned_bytes: int
     holds: int
     reservations: int
+
+    def native(self) -> dict[str, int]:
+        """As the native table wants them."""
+        return {
+            "object_count_max": self.object_count_max,
+            "held_bytes_per_connection_max": self.held_bytes,
+            "reserved_bytes_per_connection_max": self.reserved_bytes,
+            "pinned_bytes_max": self.pinned_bytes,
+            "holds_per_connection_max": self.holds,
+            "reservations_per_connection_max": self.reservations,
+        }
+
+
+def block(*, namespace_id: int, block_hash: int, kv_group: int, shard_index: int, key_suffix: bytes = b"") -> Put:
+    """A block of a binary tree: 1 is the root, the parent of n is n // 2. Namespace n has n shards a block; kv_group
+    1 is not chained.
+    """
+    shard = shard_index % namespace_id
+    return Put(
+        b"block%d/%d/%d/%d%s" % (namespace_id, kv_group, block_hash, shard, key_suffix),
+        namespace_id=namespace_id,
+        block_hash=block_hash,
+        parent_hash=block_hash // 2,
+        kv_group=kv_group,
+        chained=kv_group == 0,
+        shard_index=shard,
+        shard_count=namespace_id,
+        bundle_count=namespace_id,
+    )
+
+
+def block_path(namespace_id: int, block_hash: int) -> list[Put]:
+    """All shards of the chained block and of its ancestors, the root first."""
+    hashes = [block_hash >> shift for shift in reversed(range(block_hash.bit_length()))]
+    return [
+        block(namespace_id=namespace_id, block_hash=number, kv_group=0, shard_index=shard)
+        for number in hashes
+        for shard in range(namespace_id)
+    ]
+
+
+def bundle_member(bundle_id: int, member: int, bundle_count: int = 2) -> Put:
+    return Put(b"bundle%d/%d" % (bundle_id, member), bundle_id=bundle_id, bundle_count=bundle_count)
