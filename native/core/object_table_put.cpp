@@ -98,8 +98,7 @@ Reason join_unit(TableState& state, const PutSpec& spec, ConnectionId connection
 bool find_slot_and_room(TableState& state, std::uint64_t bytes, std::uint32_t arena_preferred, std::uint64_t now_ms,
                         Extent& extent) {
   if (state.objects.count() >= state.limits.object_count_max) {
-    state.end_keeps(now_ms);
-    const Slot victim = state.evictable.victim();
+    const Slot victim = state.next_victim(now_ms);
     if (victim == no_slot) return false;
     state.drop_unit(victim, Reason::evicted);
   }

@@ -21,12 +21,13 @@ bool TableState::allocate(std::uint64_t bytes, std::uint32_t arena_index, Extent
   return true;
 }
 
-void TableState::end_keeps(std::uint64_t now_ms) {
+Slot TableState::next_victim(std::uint64_t now_ms) {
   while (!kept.empty() && kept.top_key() <= now_ms) {
     const Slot unit = kept.top();
     units[unit].keep_until_ms = 0;
     settle(unit);
   }
+  return evictable.victim();
 }
 
 bool TableState::find_room(std::uint64_t bytes, std::uint32_t arena_preferred, std::uint64_t now_ms, Extent& extent) {
@@ -34,11 +35,10 @@ bool TableState::find_room(std::uint64_t bytes, std::uint32_t arena_preferred, s
   for (std::uint32_t step = 0; step < arena_count; ++step) {
     if (allocate(bytes, (arena_preferred % arena_count + step) % arena_count, extent)) return true;
   }
-  end_keeps(now_ms);
   const std::uint64_t evicted_before = counts.evicted_total;
   std::vector<std::uint32_t> freed_arenas;
   while (counts.evicted_total - evicted_before < evicted_count_max) {
-    const Slot victim = evictable.victim();
+    const Slot victim = next_victim(now_ms);
     if (victim == no_slot) return false;
     freed_arenas.clear();
     for (Slot member = units[victim].members; member != no_slot; member = objects[member].unit_link.after) {

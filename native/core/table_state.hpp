@@ -110,7 +110,8 @@ struct TableState {
   [[nodiscard]] bool find_room(std::uint64_t bytes, std::uint32_t arena_preferred, std::uint64_t now_ms,
                                Extent& extent);
   [[nodiscard]] bool allocate(std::uint64_t bytes, std::uint32_t arena_index, Extent& extent);
-  void end_keeps(std::uint64_t now_ms);
+  // The unit to be evicted first, or no_slot. Keeps that are over end here.
+  [[nodiscard]] Slot next_victim(std::uint64_t now_ms);
 
   // Stages -----------------------------------------------------------------------------------------------
   void link_key(Slot slot);
