@@ -1,0 +1,71 @@
+// One accepted connection of a server, and what a server does with its connections.
+#pragma once
+
+#include <string>
+
+#include "io/frame_stream.hpp"
+#include "io/socket.hpp"
+
+namespace moonpool {
+
+// Who speaks on a connection, as the handshake showed.
+struct Principal {
+  Role role = Role::client;
+  std::string tenant;            // of owners: the address at which they serve
+  std::string name;
+  std::string site;
+  std::uint64_t tenant_id = 0;
+  std::uint64_t incarnation = 0;  // owners: theirs
+  bool shared_memory = false;     // may map the segment: same user, same trust domain, its exit can be seen
+  bool home_tenant = false;       // the tenant whose trust domain the segment is
+};
+
+struct Connection {
+  enum class State : std::uint8_t { greeting, proving, ready };
+  Connection(ConnectionId number, Descriptor socket) : id(number), stream(std::move(socket)) {}
+
+  ConnectionId id;
+  FrameStream stream;
+  PeerProcess peer;
+  Principal principal;
+  State state = State::greeting;
+  std::uint8_t version = wire_version_max;
+  Nonce client_nonce{};
+  Nonce server_nonce{};
+  std::string description;
+  std::uint64_t opened_ms = 0;
+  std::uint64_t heard_ms = 0;
+  std::uint64_t partial_since_ms = 0;  // 0: no half frame waits
+  std::uint32_t watched_events = 0;
+  bool paused = false;  // its unsent replies are at the limit: nothing is read until it takes some
+};
+
+// A peer broke the protocol or may not go on: it is told and the connection is closed.
+struct Refusal {
+  Reason reason = Reason::protocol;
+  const char* counter = "malformed_message";  // constant text
+  std::string message;
+};
+
+class Service {
+ public:
+  Service() = default;
+  virtual ~Service() = default;
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+  Service(Service&&) = delete;
+  Service& operator=(Service&&) = delete;
+
+  // The peer proved that it knows the secret: completes connection.principal. Throws Refusal.
+  virtual void admit(Connection& connection) = 0;
+  virtual Welcome welcome(const Connection& connection) = 0;
+  virtual void admitted(Connection& connection) = 0;
+  // Appends the reply to connection.stream.output(). Throws Refusal.
+  virtual void serve(Connection& connection, const Frame& frame) = 0;
+  // Closed without goodbye while the process lives. True: something of it is left, call gone() when the process is.
+  virtual bool lost(Connection& connection) = 0;
+  // Nothing of that connection can be in use any more.
+  virtual void gone(ConnectionId connection) = 0;
+};
+
+}  // namespace moonpool

@@ -1,0 +1,307 @@
+#include "io/frame_server.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "io/clock.hpp"
+#include "io/handshake.hpp"
+
+namespace moonpool {
+namespace {
+
+constexpr int listen_backlog = 128;
+constexpr int accepts_per_event_max = 32;
+constexpr std::uint32_t greeting_bytes_max = 4'096;  // nobody unknown makes us keep more
+
+FrameHeader reply_header(const Connection& connection, const Frame& request) {
+  const auto type = static_cast<std::uint16_t>(request.header.type | static_cast<std::uint16_t>(MessageType::reply_bit));
+  return {0, type, connection.version, 0, request.header.request_id};
+}
+
+Refusal malformed_header(FrameError error) {
+  switch (error) {
+    case FrameError::too_large:
+      return {Reason::bad_request, "malformed_oversize", "a frame is larger than allowed"};
+    case FrameError::bad_version:
+      return {Reason::protocol, "malformed_version", "a frame has an unknown version"};
+    default:
+      return {Reason::protocol, "malformed_header", "this is no frame"};
+  }
+}
+
+bool is(const Frame& frame, MessageType type) { return frame.header.type == static_cast<std::uint16_t>(type); }
+
+}  // namespace
+
+FrameServer::FrameServer(EventLoop& loop, const ServerIdentity& identity, const ServerLimits& limits, Service& service)
+    : loop_(loop), identity_(identity), limits_(limits), service_(service) {}
+
+FrameServer::~FrameServer() = default;
+
+void FrameServer::listen() {
+  listener_ = listen_at(identity_.path, listen_backlog);
+  loop_.watch(listener_.number(), EPOLLIN, [this](std::uint32_t) { accept_all(); });
+  accepting_ = true;
+}
+
+void FrameServer::accept_all() {
+  for (int round = 0; round < accepts_per_event_max; ++round) {
+    Descriptor socket = accept_from(listener_);
+    if (socket.open()) {
+      adopt(std::move(socket));
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+      loop_.change(listener_.number(), 0);  // the tick tries again: no spinning on what cannot be accepted
+      accepting_ = false;
+      count("refused_descriptors");
+    }
+    return;
+  }
+}
+
+void FrameServer::adopt(Descriptor socket) {
+  auto connection = std::make_unique<Connection>(++last_id_, std::move(socket));
+  count("accepted");
+  if (connections_.size() + departed_.size() >= limits_.connection_count) {
+    count("refused_connection_count");
+    ErrorReply reply;
+    reply.reason = Reason::connection_limit;
+    reply.message = "too many connections";
+    append_frame(connection->stream.output(), {0, static_cast<std::uint16_t>(MessageType::error)}, reply);
+    (void)connection->stream.flush();
+    return;
+  }
+  connection->peer = peer_of(connection->stream.socket());
+  connection->opened_ms = connection->heard_ms = boot_ms();
+  const ConnectionId id = connection->id;
+  connection->watched_events = EPOLLIN;
+  loop_.watch(connection->stream.socket().number(), EPOLLIN, [this, id](std::uint32_t events) { ready(id, events); });
+  if (connection->peer.process.open()) {
+    loop_.watch(connection->peer.process.number(), EPOLLIN, [this, id](std::uint32_t) { process_exited(id); });
+  }
+  connections_.emplace(id, std::move(connection));
+}
+
+void FrameServer::ready(ConnectionId id, std::uint32_t epoll_events) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) {
+    return;
+  }
+  Connection& connection = *found->second;
+  bool ended = false;
+  if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !connection.paused) {
+    ended = connection.stream.receive() == FrameStream::Received::ended;
+    connection.heard_ms = boot_ms();
+  }
+  pump(connection);
+  // pump() may have closed it; what is closed stays readable until closed_ is emptied.
+  if (connections_.contains(id) && (ended || (epoll_events & EPOLLERR) != 0)) {
+    drop(connection, has_exited(connection.peer) ? Ending::exited : Ending::lost);
+  }
+  closed_.clear();
+}
+
+void FrameServer::pump(Connection& connection) {
+  const ConnectionId id = connection.id;
+  std::uint32_t request_id = 0;
+  try {
+    while (connections_.contains(id) && connection.stream.unsent_bytes() < limits_.unsent_bytes) {
+      Frame frame;
+      const std::uint32_t payload_max = connection.state == Connection::State::ready ? frame_payload_bytes_max : greeting_bytes_max;
+      const FrameStream::Next next = connection.stream.next(frame, payload_max);
+      if (next == FrameStream::Next::malformed) {
+        throw malformed_header(connection.stream.error());
+      }
+      if (next == FrameStream::Next::incomplete) {
+        break;
+      }
+      request_id = frame.header.request_id;
+      serve(connection, frame);
+    }
+  } catch (const Refusal& refusal) {
+    refuse(connection, refusal, request_id);
+    return;
+  }
+  if (connections_.contains(id)) {
+    after_pump(connection);
+  }
+}
+
+void FrameServer::after_pump(Connection& connection) {
+  if (!connection.stream.flush()) {
+    drop(connection, has_exited(connection.peer) ? Ending::exited : Ending::lost);
+    return;
+  }
+  connection.paused = connection.stream.unsent_bytes() >= limits_.unsent_bytes;
+  if (!connection.stream.has_partial_frame() || connection.paused) {
+    connection.partial_since_ms = 0;
+  } else if (connection.partial_since_ms == 0) {
+    connection.partial_since_ms = connection.heard_ms;
+  }
+  rewatch(connection);
+}
+
+void FrameServer::rewatch(Connection& connection) {
+  const std::uint32_t events = (connection.paused ? 0U : static_cast<std::uint32_t>(EPOLLIN)) |
+                               (connection.stream.unsent_bytes() > 0 ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+  if (events != connection.watched_events) {
+    loop_.change(connection.stream.socket().number(), events);
+    connection.watched_events = events;
+  }
+}
+
+void FrameServer::serve(Connection& connection, const Frame& frame) {
+  if (connection.state == Connection::State::greeting) {
+    greet(connection, frame);
+  } else if (connection.state == Connection::State::proving) {
+    prove(connection, frame);
+  } else if (is(frame, MessageType::goodbye)) {
+    drop(connection, Ending::goodbye);
+  } else {
+    service_.serve(connection, frame);
+  }
+}
+
+void FrameServer::greet(Connection& connection, const Frame& frame) {
+  Reader reader(frame.payload);
+  const std::optional<Hello> hello = is(frame, MessageType::hello) ? Hello::decode(reader) : std::nullopt;
+  if (!hello || hello->magic != hello_magic || hello->name.size() > name_bytes_max || hello->tenant.size() > name_bytes_max ||
+      hello->site.size() > name_bytes_max) {
+    throw Refusal{Reason::protocol, "refused_greeting", "a connection begins with hello"};
+  }
+  const std::optional<std::uint8_t> version = negotiate(hello->version_min, hello->version_max);
+  if (!version) {
+    throw Refusal{Reason::protocol, "refused_version",
+                  "no common version: this side speaks " + std::to_string(wire_version_min) + " to " + std::to_string(wire_version_max) +
+                      ", the peer " + std::to_string(hello->version_min) + " to " + std::to_string(hello->version_max)};
+  }
+  connection.version = *version;
+  connection.client_nonce = hello->nonce;
+  connection.server_nonce = random_nonce();
+  Principal& principal = connection.principal;
+  principal.role = hello->role;
+  principal.tenant = hello->tenant;
+  principal.name = hello->name;
+  principal.site = hello->site;
+  principal.incarnation = hello->incarnation;
+  connection.state = Connection::State::proving;
+  Challenge challenge;
+  challenge.version = *version;
+  challenge.incarnation = identity_.incarnation;
+  challenge.nonce = connection.server_nonce;
+  append_frame(connection.stream.output(), reply_header(connection, frame), challenge);
+}
+
+void FrameServer::prove(Connection& connection, const Frame& frame) {
+  Reader reader(frame.payload);
+  const std::optional<Authenticate> proof = is(frame, MessageType::authenticate) ? Authenticate::decode(reader) : std::nullopt;
+  if (!proof) {
+    throw Refusal{Reason::protocol, "refused_greeting", "after hello comes the proof"};
+  }
+  const ProofInput input{identity_.secret, connection.server_nonce, connection.client_nonce};
+  Principal& principal = connection.principal;
+  if (!equal_proofs(proof->proof, client_proof(input, principal.tenant, principal.name))) {
+    throw Refusal{Reason::access_denied, "refused_secret", "the peer does not know the secret of this pool"};
+  }
+  principal.tenant_id = tenant_id_of(identity_.secret, principal.tenant);
+  service_.admit(connection);
+  Welcome welcome = service_.welcome(connection);
+  welcome.proof = server_proof(input);
+  welcome.incarnation = identity_.incarnation;
+  welcome.tenant_id = principal.tenant_id;
+  welcome.connection = connection.id;
+  welcome.node_name = identity_.name;
+  welcome.site = identity_.site;
+  append_frame(connection.stream.output(), reply_header(connection, frame), welcome);
+  connection.state = Connection::State::ready;
+  count("welcomed");
+  service_.admitted(connection);
+}
+
+void FrameServer::refuse(Connection& connection, const Refusal& refusal, std::uint32_t request_id) {
+  count(refusal.counter);
+  ErrorReply reply;
+  reply.reason = refusal.reason;
+  reply.message = refusal.message;
+  append_frame(connection.stream.output(), {0, static_cast<std::uint16_t>(MessageType::error), connection.version, 0, request_id}, reply);
+  (void)connection.stream.flush();
+  drop(connection, has_exited(connection.peer) ? Ending::exited : Ending::lost);
+}
+
+void FrameServer::close(ConnectionId id, const Refusal& refusal) {
+  if (const auto found = connections_.find(id); found != connections_.end()) {
+    refuse(*found->second, refusal, 0);
+  }
+}
+
+void FrameServer::process_exited(ConnectionId id) {
+  if (const auto found = connections_.find(id); found != connections_.end()) {
+    drop(*found->second, Ending::exited);
+    closed_.clear();
+    return;
+  }
+  if (const auto found = departed_.find(id); found != departed_.end()) {
+    loop_.forget(found->second.process.number());
+    departed_.erase(found);
+    service_.gone(id);
+  }
+}
+
+void FrameServer::drop(Connection& connection, Ending ending) {
+  const auto found = connections_.find(connection.id);
+  if (found == connections_.end()) {
+    return;
+  }
+  loop_.forget(connection.stream.socket().number());
+  const bool was_ready = connection.state == Connection::State::ready;
+  const bool watch_on = was_ready && ending == Ending::lost && service_.lost(connection) && connection.peer.process.open();
+  if (!watch_on) {
+    if (connection.peer.process.open()) {
+      loop_.forget(connection.peer.process.number());
+    }
+    if (was_ready) {
+      service_.gone(connection.id);
+    }
+  } else {
+    departed_.emplace(connection.id, std::move(connection.peer));
+  }
+  count(ending == Ending::goodbye ? "closed_goodbye" : ending == Ending::exited ? "closed_exited" : "closed_lost");
+  closed_.push_back(std::move(found->second));
+  connections_.erase(found);
+}
+
+void FrameServer::tick(std::uint64_t now_ms) {
+  if (!accepting_ && listener_.open()) {
+    accepting_ = true;
+    loop_.change(listener_.number(), EPOLLIN);
+  }
+  std::vector<std::pair<ConnectionId, Refusal>> late;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->state != Connection::State::ready && now_ms > connection->opened_ms + limits_.handshake_ms) {
+      late.emplace_back(id, Refusal{Reason::timed_out, "refused_handshake_late", "no handshake in time"});
+    } else if (connection->partial_since_ms != 0 && now_ms > connection->partial_since_ms + limits_.frame_ms) {
+      late.emplace_back(id, Refusal{Reason::timed_out, "malformed_half_frame", "half a frame, and then nothing"});
+    }
+  }
+  for (const auto& [id, refusal] : late) {
+    close(id, refusal);
+  }
+  closed_.clear();
+}
+
+void FrameServer::close_all() {
+  if (listener_.open()) {
+    loop_.forget(listener_.number());
+    listener_.close();
+    ::unlink(identity_.path.c_str());
+  }
+  while (!connections_.empty()) {
+    drop(*connections_.begin()->second, Ending::goodbye);
+  }
+  closed_.clear();
+}
+
+}  // namespace moonpool

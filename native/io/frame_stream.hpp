@@ -1,0 +1,72 @@
+// Frames over one non-blocking socket.
+#pragma once
+
+#include <deque>
+
+#include "core/messages.hpp"
+#include "io/descriptor.hpp"
+
+namespace moonpool {
+
+struct Frame {
+  FrameHeader header;
+  ConstBytes payload;  // points into the stream's input: good until the next receive()
+};
+
+// Appends one message, header and payload. Throws std::length_error past frame_payload_bytes_max.
+void finish_frame(std::vector<std::byte>& into, std::size_t frame_start, FrameHeader header);
+template <class Message>
+void append_frame(std::vector<std::byte>& into, FrameHeader header, const Message& message) {
+  const std::size_t start = into.size();
+  into.resize(start + frame_header_bytes);
+  Writer writer(into);
+  message.encode(writer);
+  finish_frame(into, start, header);
+}
+inline void append_empty_frame(std::vector<std::byte>& into, FrameHeader header) {
+  const std::size_t start = into.size();
+  into.resize(start + frame_header_bytes);
+  finish_frame(into, start, header);
+}
+
+class FrameStream {
+ public:
+  explicit FrameStream(Descriptor socket) : socket_(std::move(socket)) {}
+
+  enum class Received : std::uint8_t { some, nothing_yet, ended };
+  // Takes what is there, at most receive_bytes_max, and descriptors that came with it.
+  Received receive();
+
+  enum class Next : std::uint8_t { frame, incomplete, malformed };
+  // The next whole frame of what was received. Malformed: error() says how; nothing more can be read.
+  Next next(Frame& frame, std::uint32_t payload_bytes_max);
+  [[nodiscard]] FrameError error() const { return error_; }
+  // Part of a frame has come, and not the rest.
+  [[nodiscard]] bool has_partial_frame() const { return consumed_ < filled_; }
+  // The oldest descriptor that came and was not taken; not open when there is none.
+  [[nodiscard]] Descriptor take_descriptor();
+
+  // Frames to send are appended here; flush() sends them.
+  [[nodiscard]] std::vector<std::byte>& output() { return output_; }
+  // To go with the frame that is appended next.
+  void attach(Descriptor file) { attached_.emplace_back(output_.size(), std::move(file)); }
+  // False: the connection is broken. What the socket did not take stays.
+  bool flush();
+  [[nodiscard]] std::size_t unsent_bytes() const { return output_.size() - sent_; }
+  [[nodiscard]] const Descriptor& socket() const { return socket_; }
+
+ private:
+  void make_room();
+
+  Descriptor socket_;
+  std::vector<std::byte> input_;
+  std::size_t filled_ = 0;
+  std::size_t consumed_ = 0;
+  FrameError error_ = FrameError::none;
+  std::deque<Descriptor> received_;
+  std::vector<std::byte> output_;
+  std::size_t sent_ = 0;
+  std::deque<std::pair<std::size_t, Descriptor>> attached_;  // offset in output_ of the byte that it goes with
+};
+
+}  // namespace moonpool
