@@ -25,7 +25,8 @@ bool decode_request(MessageType type, ConstBytes payload) {
     case MessageType::remove:
     case MessageType::pin:
     case MessageType::unpin:
-    case MessageType::why: return decodes<Keys>(payload);
+    case MessageType::why:
+    case MessageType::damaged: return decodes<Keys>(payload);
     case MessageType::clear: return decodes<Clear>(payload);
     case MessageType::list: return decodes<List>(payload);
     case MessageType::match: return decodes<Match>(payload);
@@ -53,7 +54,8 @@ bool decode_reply(MessageType request, ConstBytes payload) {
     case MessageType::pin:
     case MessageType::unpin:
     case MessageType::why:
-    case MessageType::describe: return decodes<Outcomes>(payload);
+    case MessageType::describe:
+    case MessageType::damaged: return decodes<Outcomes>(payload);
     case MessageType::hold: return decodes<HoldReply>(payload);
     case MessageType::read: return decodes<ReadReply>(payload);
     case MessageType::exists: return decodes<ExistsReply>(payload);

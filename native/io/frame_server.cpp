@@ -7,6 +7,7 @@
 
 #include "io/clock.hpp"
 #include "io/handshake.hpp"
+#include "io/serve.hpp"
 
 namespace moonpool {
 namespace {
@@ -14,11 +15,6 @@ namespace {
 constexpr int listen_backlog = 128;
 constexpr int accepts_per_event_max = 32;
 constexpr std::uint32_t greeting_bytes_max = 4'096;  // nobody unknown makes us keep more
-
-FrameHeader reply_header(const Connection& connection, const Frame& request) {
-  const auto type = static_cast<std::uint16_t>(request.header.type | static_cast<std::uint16_t>(MessageType::reply_bit));
-  return {0, type, connection.version, 0, request.header.request_id};
-}
 
 Refusal malformed_header(FrameError error) {
   switch (error) {
@@ -67,10 +63,10 @@ void FrameServer::adopt(Descriptor socket) {
   count("accepted");
   if (connections_.size() + departed_.size() >= limits_.connection_count) {
     count("refused_connection_count");
-    ErrorReply reply;
-    reply.reason = Reason::connection_limit;
-    reply.message = "too many connections";
-    append_frame(connection->stream.output(), {0, static_cast<std::uint16_t>(MessageType::error)}, reply);
+    ErrorReply answer;
+    answer.reason = Reason::connection_limit;
+    answer.message = "too many connections";
+    append_frame(connection->stream.output(), {0, static_cast<std::uint16_t>(MessageType::error), wire_version_min}, answer);
     (void)connection->stream.flush();
     return;
   }
@@ -168,8 +164,8 @@ void FrameServer::serve(Connection& connection, const Frame& frame) {
 void FrameServer::greet(Connection& connection, const Frame& frame) {
   Reader reader(frame.payload);
   const std::optional<Hello> hello = is(frame, MessageType::hello) ? Hello::decode(reader) : std::nullopt;
-  if (!hello || hello->magic != hello_magic || hello->name.size() > name_bytes_max || hello->tenant.size() > name_bytes_max ||
-      hello->site.size() > name_bytes_max) {
+  if (!hello || hello->magic != hello_magic || hello->name.size() > label_bytes_max || hello->tenant.size() > label_bytes_max ||
+      hello->site.size() > label_bytes_max) {
     throw Refusal{Reason::protocol, "refused_greeting", "a connection begins with hello"};
   }
   const std::optional<std::uint8_t> version = negotiate(hello->version_min, hello->version_max);
@@ -192,7 +188,7 @@ void FrameServer::greet(Connection& connection, const Frame& frame) {
   challenge.version = *version;
   challenge.incarnation = identity_.incarnation;
   challenge.nonce = connection.server_nonce;
-  append_frame(connection.stream.output(), reply_header(connection, frame), challenge);
+  reply(connection, frame, challenge);
 }
 
 void FrameServer::prove(Connection& connection, const Frame& frame) {
@@ -215,7 +211,7 @@ void FrameServer::prove(Connection& connection, const Frame& frame) {
   welcome.connection = connection.id;
   welcome.node_name = identity_.name;
   welcome.site = identity_.site;
-  append_frame(connection.stream.output(), reply_header(connection, frame), welcome);
+  reply(connection, frame, welcome);
   connection.state = Connection::State::ready;
   count("welcomed");
   service_.admitted(connection);
@@ -223,10 +219,11 @@ void FrameServer::prove(Connection& connection, const Frame& frame) {
 
 void FrameServer::refuse(Connection& connection, const Refusal& refusal, std::uint32_t request_id) {
   count(refusal.counter);
-  ErrorReply reply;
-  reply.reason = refusal.reason;
-  reply.message = refusal.message;
-  append_frame(connection.stream.output(), {0, static_cast<std::uint16_t>(MessageType::error), connection.version, 0, request_id}, reply);
+  ErrorReply answer;
+  answer.reason = refusal.reason;
+  answer.message = refusal.message;
+  // Always a frame of the first version: whatever the peer speaks, it can read why.
+  append_frame(connection.stream.output(), {0, static_cast<std::uint16_t>(MessageType::error), wire_version_min, 0, request_id}, answer);
   (void)connection.stream.flush();
   drop(connection, has_exited(connection.peer) ? Ending::exited : Ending::lost);
 }

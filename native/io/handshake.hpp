@@ -6,8 +6,6 @@
 
 namespace moonpool {
 
-inline constexpr std::size_t name_bytes_max = 255;
-
 struct ProofInput {
   SipKey secret{};
   Nonce server_nonce{};

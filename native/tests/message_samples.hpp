@@ -55,8 +55,8 @@ class MessageSamples {
            return InlineItem{spec(value.size()), u32(), value};
          })});
     take(request(write), Write{u64(), u64(), u32(), bytes()});
-    for (const auto type : {abort, write, remove, pin, unpin, why}) take(reply(type), outcomes());
-    for (const auto type : {exists, remove, pin, unpin, why}) take(request(type), Keys{u64(), keys()});
+    for (const auto type : {abort, write, remove, pin, unpin, why, damaged}) take(reply(type), outcomes());
+    for (const auto type : {exists, remove, pin, unpin, why, damaged}) take(request(type), Keys{u64(), keys()});
     take(request(clear), Clear{u64(), u64()});
     take(reply(clear), ClearReply{u64()});
   }

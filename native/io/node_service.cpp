@@ -1,0 +1,218 @@
+#include "io/node_service.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "io/authorize.hpp"
+#include "io/clock.hpp"
+#include "io/serve.hpp"
+
+namespace moonpool {
+namespace {
+
+constexpr std::uint64_t tick_ms = 100;
+constexpr std::uint32_t expire_count_max = 4'096;
+constexpr std::uint64_t index_entries_per_object = 2;  // a digest and, where tagged, a block
+
+constexpr std::string_view default_tenant = "default";
+
+}  // namespace
+
+NodeService::NodeService(EventLoop& loop, const NodeOptions& options, Segment& segment)
+    : loop_(loop),
+      options_(options),
+      segment_(segment),
+      table_(segment.arena_bytes(), options.limits.table),
+      index_(options.limits.table.object_count_max * index_entries_per_object),
+      self_(index_.add_holder()),
+      server_(loop, options.identity, options.limits.server, *this),
+      started_ms_(boot_ms()) {
+  const auto source = [this](std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into) {
+    return table_.snapshot(cursor, count_max, into);
+  };
+  for (const std::string& path : options.directories) {
+    publishers_.push_back(std::make_unique<Publisher>(loop, options.identity, path, source));
+  }
+}
+
+NodeService::~NodeService() = default;
+
+void NodeService::start() {
+  server_.listen();
+  loop_.set_tick(tick_ms, [this] { tick(); });
+  loop_.set_background([this] { return work(); });
+  loop_.post([this] { tick(); });
+}
+
+void NodeService::stop() {
+  server_.close_all();
+  for (const auto& publisher : publishers_) {
+    publisher->close();
+  }
+}
+
+void NodeService::tick() {
+  const std::uint64_t now_ms = boot_ms();
+  server_.tick(now_ms);
+  if (now_ms > options_.limits.reservation_ms) {
+    table_.quarantine_reservations_older_than(now_ms - options_.limits.reservation_ms);
+  }
+  table_.revoke_holds(now_ms);
+  table_.expire(now_ms, expire_count_max);
+  settle();
+  for (const auto& publisher : publishers_) {
+    publisher->tick(now_ms);
+  }
+}
+
+bool NodeService::work() {
+  bool more = false;
+  for (const auto& publisher : publishers_) {
+    more = publisher->work() || more;
+  }
+  return more;
+}
+
+void NodeService::invalidate_freed() {
+  table_.take_freed(freed_);
+  for (const Extent& extent : freed_) {
+    segment_.invalidate(extent);
+  }
+  freed_.clear();
+}
+
+void NodeService::settle() {
+  invalidate_freed();
+  table_.take_events(events_);
+  if (events_.empty()) {
+    return;
+  }
+  for (const Event& event : events_) {
+    switch (event.kind) {
+      case EventKind::stored:
+        (void)index_.stored(self_, event);
+        break;
+      case EventKind::removed:
+        index_.removed(self_, event);
+        break;
+      case EventKind::cleared:
+        index_.cleared(self_);
+        break;
+    }
+  }
+  for (const auto& publisher : publishers_) {
+    publisher->enqueue(events_);
+  }
+  events_.clear();
+}
+
+void NodeService::admit(Connection& connection) {
+  Principal& principal = connection.principal;
+  const std::vector<std::string>& tenants = options_.tenants;
+  if (principal.role != Role::client) {
+    throw Refusal{Reason::access_denied, "refused_role", "a node takes clients only"};
+  }
+  if (!tenants.empty() && std::find(tenants.begin(), tenants.end(), principal.tenant) == tenants.end()) {
+    throw Refusal{Reason::access_denied, "refused_tenant", "tenant '" + principal.tenant + "' may not use this node"};
+  }
+  principal.home_tenant = principal.tenant == (tenants.empty() ? default_tenant : std::string_view(tenants.front()));
+  principal.shared_memory = principal.home_tenant && connection.peer.user_id == ::geteuid() && connection.peer.process.open();
+}
+
+Welcome NodeService::welcome(const Connection& connection) {
+  Welcome welcome;
+  welcome.shared_memory = connection.principal.shared_memory;
+  welcome.warming = !populated_;
+  welcome.small_put_bytes_max = options_.limits.small_put_bytes;
+  welcome.arena_bytes = segment_.arena_bytes();
+  return welcome;
+}
+
+void NodeService::admitted(Connection&) {}
+
+bool NodeService::lost(Connection& connection) {
+  if (!connection.principal.shared_memory) {
+    return false;  // whoever never had the memory cannot write to it any more
+  }
+  const ObjectTable::ConnectionStats own = table_.connection_stats(connection.id);
+  if (own.hold_count + own.reservation_count + own.quarantined_count == 0) {
+    return false;
+  }
+  table_.quarantine_connection(connection.id);
+  settle();
+  return true;
+}
+
+void NodeService::gone(ConnectionId connection) {
+  table_.drop_connection(connection);
+  settle();
+}
+
+void NodeService::serve(Connection& connection, const Frame& frame) {
+  const auto verb = static_cast<MessageType>(frame.header.type);
+  if (!authorize(connection.principal, verb, connection.principal.tenant_id)) {
+    throw Refusal{Reason::access_denied, "denied_verb", "this verb is not allowed to tenant '" + connection.principal.tenant + "'"};
+  }
+  if (frame.header.type < requests_.size()) {
+    ++requests_[frame.header.type];
+  }
+  serve_object_verb(connection, frame);
+  settle();
+}
+
+void NodeService::serve_object_verb(Connection& connection, const Frame& frame) {
+  switch (static_cast<MessageType>(frame.header.type)) {
+    case MessageType::reserve:
+      return reserve(connection, frame);
+    case MessageType::commit:
+      return commit(connection, frame);
+    case MessageType::abort:
+      return abort(connection, frame);
+    case MessageType::put_inline:
+      return put_inline(connection, frame);
+    case MessageType::write:
+      return write(connection, frame);
+    case MessageType::hold:
+      return hold(connection, frame);
+    case MessageType::release:
+      return release(connection, frame);
+    case MessageType::read:
+      return read(connection, frame);
+    case MessageType::exists:
+      return exists(connection, frame);
+    case MessageType::remove:
+    case MessageType::pin:
+    case MessageType::unpin:
+      return change_keys(connection, frame);
+    case MessageType::why:
+      return why(connection, frame);
+    case MessageType::damaged:
+      return damaged(connection, frame);
+    default:
+      return serve_other_verb(connection, frame);
+  }
+}
+
+void NodeService::serve_other_verb(Connection& connection, const Frame& frame) {
+  switch (static_cast<MessageType>(frame.header.type)) {
+    case MessageType::clear:
+      return clear(connection, frame);
+    case MessageType::list:
+      return list(connection, frame);
+    case MessageType::match:
+      return match(connection, frame);
+    case MessageType::describe:
+      return describe(connection, frame);
+    case MessageType::stat:
+      return stat(connection, frame);
+    case MessageType::arena:
+      return arena(connection, frame);
+    case MessageType::ping:
+      return append_empty_frame(connection.stream.output(), reply_header(connection, frame));
+    default:
+      throw Refusal{Reason::protocol, "malformed_unknown_type", "unknown message type " + std::to_string(frame.header.type)};
+  }
+}
+
+}  // namespace moonpool

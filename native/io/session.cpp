@@ -1,0 +1,298 @@
+#include "io/session.hpp"
+
+#include <poll.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <thread>
+
+#include "io/handshake.hpp"
+#include "io/socket.hpp"
+
+namespace moonpool {
+namespace {
+
+constexpr std::uint64_t spin_us_max = 15;  // an answer often comes sooner than a sleeper wakes
+constexpr std::size_t abandoned_count_max = 4'096;
+constexpr std::size_t unsent_bytes_max = 8U << 20U;
+
+bool may_spin() {
+  static const bool several = std::thread::hardware_concurrency() > 1;
+  return several;
+}
+
+bool poll_until(const Descriptor& socket, short events, Deadline deadline) {
+  const std::uint64_t remaining_us = deadline.remaining_us();
+  const timespec limit{static_cast<time_t>(remaining_us / 1'000'000), static_cast<long>(remaining_us % 1'000'000 * 1'000)};
+  pollfd state{socket.number(), events, 0};
+  return ::ppoll(&state, 1, &limit, nullptr) > 0;
+}
+
+bool is_reply(const Frame& frame, MessageType type) {
+  return frame.header.type == (static_cast<std::uint16_t>(type) | static_cast<std::uint16_t>(MessageType::reply_bit));
+}
+
+}  // namespace
+
+Session::Session(Descriptor socket) : stream_(std::move(socket)), fork_count_(fork_count()) {}
+
+Session::~Session() {
+  if (!of_this_process() || broken_.load() || info_.incarnation == 0) {
+    return;
+  }
+  flush_releases();
+  append_empty_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::goodbye), version_});
+  (void)stream_.flush();
+}
+
+bool Session::alive() const {
+  pollfd state{stream_.socket().number(), POLLIN, 0};
+  return !broken_.load() && (::poll(&state, 1, 0) == 0 || (state.revents & (POLLHUP | POLLERR)) == 0);
+}
+
+std::uint32_t Session::enqueue(std::vector<std::byte> frame) {
+  const std::uint32_t request_id = ++last_request_id_;
+  const auto header_bytes = std::span<std::byte, frame_header_bytes>(frame.data(), frame_header_bytes);
+  FrameHeader header = parse_header(header_bytes).header;
+  header.request_id = request_id;
+  encode_header(header, header_bytes);
+  std::vector<std::byte>& output = stream_.output();
+  if (output.empty()) {
+    output = std::move(frame);
+  } else {
+    output.insert(output.end(), frame.begin(), frame.end());
+  }
+  return request_id;
+}
+
+Answer Session::call_empty(MessageType type, Deadline deadline) {
+  std::vector<std::byte> frame;
+  append_empty_frame(frame, {0, static_cast<std::uint16_t>(type), version_});
+  return exchange(type, std::move(frame), deadline);
+}
+
+Answer Session::exchange(MessageType type, std::vector<std::byte> frame, Deadline deadline) {
+  Answer answer;
+  if (!of_this_process()) {
+    answer.reason = Reason::unavailable;
+    return answer;
+  }
+  Turn::Guard turn = turn_.take(deadline);
+  if (!turn) {
+    answer.reason = Reason::timed_out;
+    return answer;
+  }
+  answer = exchange_in_turn(type, std::move(frame), deadline);
+  end_turn(std::move(turn));
+  return answer;
+}
+
+Answer Session::exchange_in_turn(MessageType type, std::vector<std::byte> frame, Deadline deadline) {
+  Answer answer;
+  answer.reason = Reason::unavailable;
+  if (broken_.load() || abandoned_.size() >= abandoned_count_max || stream_.unsent_bytes() >= unsent_bytes_max) {
+    answer.message = last_words_;
+    return answer;
+  }
+  flush_releases();
+  const std::uint32_t request_id = enqueue(std::move(frame));
+  answer.asked = true;
+  Step step = Step::waiting;
+  bool in_time = true;
+  while (step == Step::waiting && in_time) {
+    const bool flushed = stream_.flush();
+    const bool ended = !receive() || !flushed;  // its last words may be there although it takes ours no more
+    step = take_frames(request_id, answer);
+    if (step == Step::waiting && ended) {
+      step = Step::broken;
+    } else if (step == Step::waiting) {
+      in_time = wait(deadline, stream_.unsent_bytes() > 0);
+    }
+  }
+  if (step == Step::waiting) {
+    abandoned_.emplace(request_id, type);
+    answer.reason = Reason::timed_out;
+  } else if (step == Step::broken) {
+    broken_.store(true);
+    answer.reason = last_reason_;
+    answer.message = last_words_;
+  }
+  return answer;
+}
+
+bool Session::receive() { return stream_.receive() != FrameStream::Received::ended; }
+
+bool Session::wait(Deadline deadline, bool also_to_send) {
+  const short events = static_cast<short>(also_to_send ? POLLIN | POLLOUT : POLLIN);
+  if (may_spin()) {
+    const std::uint64_t until_us = std::min(steady_us() + spin_us_max, deadline.at_us());
+    pollfd state{stream_.socket().number(), events, 0};
+    do {
+      if (::poll(&state, 1, 0) > 0) {
+        return true;
+      }
+    } while (steady_us() < until_us);
+  }
+  do {
+    if (poll_until(stream_.socket(), events, deadline)) {
+      return true;
+    }
+  } while (!deadline.passed());
+  return false;
+}
+
+Session::Step Session::take_frames(std::uint32_t request_id, Answer& answer) {
+  Frame frame;
+  FrameStream::Next next = FrameStream::Next::incomplete;
+  while ((next = stream_.next(frame, frame_payload_bytes_max)) == FrameStream::Next::frame) {
+    if (frame.header.type == static_cast<std::uint16_t>(MessageType::error)) {
+      Reader reader(frame.payload);
+      if (const std::optional<ErrorReply> error = ErrorReply::decode(reader)) {
+        last_reason_ = error->reason;
+        last_words_ = error->message;
+      }
+      return Step::broken;
+    }
+    if (take_frame(frame, request_id, answer)) {
+      return Step::answered;
+    }
+    if (broken_.load()) {
+      return Step::broken;
+    }
+  }
+  return next == FrameStream::Next::malformed ? Step::broken : Step::waiting;
+}
+
+bool Session::take_frame(const Frame& frame, std::uint32_t request_id, Answer& answer) {
+  if (frame.header.request_id == request_id && request_id != 0) {
+    answer.reason = Reason::none;
+    answer.payload.assign(frame.payload.begin(), frame.payload.end());
+    if (is_reply(frame, MessageType::arena)) {
+      answer.file = stream_.take_descriptor();
+    }
+    return true;
+  }
+  const auto found = abandoned_.find(frame.header.request_id);
+  if (found == abandoned_.end()) {
+    last_reason_ = Reason::protocol;
+    last_words_ = "a reply that nobody asked for";
+    broken_.store(true);
+    return false;
+  }
+  const MessageType type = found->second;
+  abandoned_.erase(found);
+  take_late(type, frame);
+  return false;
+}
+
+// Nobody waits for this reply any more, but what it gave us has to be given back.
+void Session::take_late(MessageType type, const Frame& frame) {
+  Reader reader(frame.payload);
+  if (type == MessageType::hold) {
+    if (const std::optional<HoldReply> reply = HoldReply::decode(reader)) {
+      const std::lock_guard lock(releases_mutex_);
+      for (const HoldResult& item : reply->items) {
+        if (item.status == Status::hit) {
+          releases_.push_back(item.generation);
+        }
+      }
+    }
+  } else if (type == MessageType::reserve) {
+    Abort abort;
+    abort.incarnation = info_.incarnation;
+    if (const std::optional<ReserveReply> reply = ReserveReply::decode(reader)) {
+      for (const ReserveResult& item : reply->items) {
+        if (item.status == Status::stored) {
+          abort.generations.push_back(item.generation);
+        }
+      }
+    }
+    if (!abort.generations.empty()) {
+      std::vector<std::byte> request;
+      append_frame(request, {0, static_cast<std::uint16_t>(MessageType::abort), version_}, abort);
+      abandoned_.emplace(enqueue(std::move(request)), MessageType::abort);
+    }
+  } else if (type == MessageType::arena) {
+    (void)stream_.take_descriptor();
+  }
+}
+
+void Session::flush_releases() {
+  Release message;
+  message.incarnation = info_.incarnation;
+  {
+    const std::lock_guard lock(releases_mutex_);
+    const std::size_t count = std::min<std::size_t>(releases_.size(), batch_count_max);
+    message.generations.assign(releases_.end() - static_cast<std::ptrdiff_t>(count), releases_.end());
+    releases_.resize(releases_.size() - count);
+  }
+  if (!message.generations.empty()) {
+    append_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::release), version_}, message);
+  }
+}
+
+// Another thread may leave a release while we hold the turn, or just as we give it: whoever comes last sends it.
+void Session::end_turn(Turn::Guard turn) {
+  while (turn) {
+    const bool sendable = !broken_.load() && stream_.unsent_bytes() < unsent_bytes_max;
+    if (sendable) {
+      flush_releases();
+      if (!stream_.flush()) {
+        broken_.store(true);
+      }
+    }
+    turn.give();
+    const std::lock_guard lock(releases_mutex_);
+    if (sendable && !releases_.empty()) {
+      turn = turn_.take_if_free();
+    }
+  }
+}
+
+void Session::release(std::span<const Generation> generations) {
+  if (!of_this_process() || generations.empty()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(releases_mutex_);
+    releases_.insert(releases_.end(), generations.begin(), generations.end());
+  }
+  end_turn(turn_.take_if_free());
+}
+
+void Session::send_without_waiting(MessageType type, std::vector<std::byte> frame) {
+  if (!of_this_process()) {
+    return;
+  }
+  Turn::Guard turn = turn_.take(Deadline::after_ms(0));
+  if (turn && !broken_.load() && abandoned_.size() < abandoned_count_max) {
+    abandoned_.emplace(enqueue(std::move(frame)), type);
+  }
+  end_turn(std::move(turn));
+}
+
+bool Session::drain() {
+  Turn::Guard turn = turn_.take_if_free();
+  if (!turn) {
+    return false;
+  }
+  bool heard = false;
+  Answer nobody;
+  FrameStream::Received received = FrameStream::Received::some;
+  while (!broken_.load() && (received = stream_.receive()) == FrameStream::Received::some) {
+    heard = true;
+    if (take_frames(0, nobody) == Step::broken) {
+      broken_.store(true);
+    }
+  }
+  if (received == FrameStream::Received::ended) {
+    broken_.store(true);
+  }
+  end_turn(std::move(turn));
+  return heard;
+}
+
+}  // namespace moonpool

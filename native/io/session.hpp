@@ -1,0 +1,125 @@
+// A client's connection to one incarnation of a peer. Several threads may share it: an exchange takes a turn,
+// bytes are copied outside of it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <unordered_map>
+
+#include "core/siphash.hpp"
+#include "io/frame_stream.hpp"
+#include "io/memory.hpp"
+#include "io/turn.hpp"
+
+namespace moonpool {
+
+struct PeerOptions {
+  std::string path;
+  SipKey secret{};
+  std::string tenant = "default";
+  std::string name;
+  std::uint64_t connect_timeout_ms = 2'000;
+};
+
+// What the welcome said.
+struct SessionInfo {
+  std::uint64_t incarnation = 0;
+  std::uint64_t tenant_id = 0;
+  ConnectionId connection = 0;
+  bool shared_memory = false;
+  std::uint32_t small_put_bytes_max = 0;
+  std::string node_name;
+  std::string site;
+  std::vector<std::uint64_t> arena_bytes;
+};
+
+// Reason none: payload is the reply. Everything else is a value too: nothing here throws for what a peer does.
+struct Answer {
+  Reason reason = Reason::none;
+  bool asked = false;  // the request went out (at least into the socket's queue)
+  std::vector<std::byte> payload;
+  Descriptor file;
+  std::string message;
+};
+
+class Session {
+ public:
+  struct Opened {
+    std::shared_ptr<Session> session;  // null: see reason
+    Reason reason = Reason::none;
+    std::string message;
+  };
+  [[nodiscard]] static Opened open(const PeerOptions& options, Deadline deadline);
+  explicit Session(Descriptor socket);  // not greeted yet: see open()
+  // Says goodbye, unless the connection is broken or belongs to the parent of this process.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  Session(Session&&) = delete;
+  Session& operator=(Session&&) = delete;
+
+  template <class Message>
+  [[nodiscard]] Answer call(MessageType type, const Message& message, Deadline deadline) {
+    std::vector<std::byte> frame;
+    append_frame(frame, {0, static_cast<std::uint16_t>(type), version_}, message);
+    return exchange(type, std::move(frame), deadline);
+  }
+  [[nodiscard]] Answer call_empty(MessageType type, Deadline deadline);
+  // Sends without waiting for the reply, which is dropped when it comes. Best effort.
+  template <class Message>
+  void post(MessageType type, const Message& message) {
+    std::vector<std::byte> frame;
+    append_frame(frame, {0, static_cast<std::uint16_t>(type), version_}, message);
+    send_without_waiting(type, std::move(frame));
+  }
+  // Lets go of holds: at once when the connection is free, else with the message under way.
+  void release(std::span<const Generation> generations);
+  // Takes late replies without waiting. True: the peer has said something.
+  bool drain();
+  // The peer has not closed it, and nothing went wrong.
+  [[nodiscard]] bool alive() const;
+  [[nodiscard]] bool of_this_process() const { return fork_count_ == fork_count(); }
+  [[nodiscard]] const SessionInfo& info() const { return info_; }
+
+  // The arena's mapping, made on first use and kept; null with a reason when there is none to have.
+  struct Arena {
+    std::shared_ptr<Mapping> mapping;
+    Reason reason = Reason::none;
+  };
+  [[nodiscard]] Arena arena(std::uint32_t index, Mapping::Access access, Deadline deadline);
+
+ private:
+  Reason greet(const PeerOptions& options, Deadline deadline, std::string& message);
+  Reason take_welcome(const Answer& answer, const Digest& proof, std::string& message);
+  Answer exchange(MessageType type, std::vector<std::byte> frame, Deadline deadline);
+  Answer exchange_in_turn(MessageType type, std::vector<std::byte> frame, Deadline deadline);
+  void send_without_waiting(MessageType type, std::vector<std::byte> frame);
+  std::uint32_t enqueue(std::vector<std::byte> frame);
+  // Waits until the socket can give (or take) or the deadline has passed; false: passed.
+  bool wait(Deadline deadline, bool also_to_send);
+  bool receive();
+  enum class Step : std::uint8_t { answered, waiting, broken };
+  Step take_frames(std::uint32_t request_id, Answer& answer);
+  bool take_frame(const Frame& frame, std::uint32_t request_id, Answer& answer);
+  void take_late(MessageType type, const Frame& frame);
+  void flush_releases();
+  void end_turn(Turn::Guard turn);
+
+  FrameStream stream_;
+  SessionInfo info_;
+  std::uint8_t version_ = wire_version_min;
+  std::uint64_t fork_count_;
+  Turn turn_;                       // guards stream_, last_request_id_, abandoned_
+  std::uint32_t last_request_id_ = 0;
+  std::unordered_map<std::uint32_t, MessageType> abandoned_;  // requests nobody waits for any more
+  std::atomic<bool> broken_{false};
+  std::string last_words_;          // of an ErrorReply
+  Reason last_reason_ = Reason::unavailable;
+  std::mutex releases_mutex_;
+  std::vector<Generation> releases_;
+  std::mutex arenas_mutex_;
+  std::vector<std::shared_ptr<Mapping>> readable_;
+  std::vector<std::shared_ptr<Mapping>> writable_;
+};
+
+}  // namespace moonpool

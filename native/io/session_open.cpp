@@ -1,0 +1,107 @@
+// How a session begins, and how it comes to the segment's memory.
+#include <cerrno>
+#include <system_error>
+
+#include "io/handshake.hpp"
+#include "io/session.hpp"
+#include "io/socket.hpp"
+
+namespace moonpool {
+
+Session::Opened Session::open(const PeerOptions& options, Deadline deadline) {
+  Descriptor socket = connect_to(options.path);
+  if (!socket.open()) {
+    return {nullptr, Reason::unavailable, "nobody answers at '" + options.path + "': " + std::generic_category().message(errno)};
+  }
+  auto session = std::make_shared<Session>(std::move(socket));
+  std::string message;
+  const Reason reason = session->greet(options, deadline, message);
+  if (reason != Reason::none) {
+    session->broken_.store(true);
+    return {nullptr, reason, message.empty() ? "no welcome from '" + options.path + "' in time" : message};
+  }
+  return {std::move(session), Reason::none, {}};
+}
+
+Reason Session::greet(const PeerOptions& options, Deadline deadline, std::string& message) {
+  ProofInput input;
+  input.secret = options.secret;
+  input.client_nonce = random_nonce();
+  Hello hello;
+  hello.process_id = static_cast<std::uint32_t>(::getpid());
+  hello.nonce = input.client_nonce;
+  hello.tenant = options.tenant;
+  hello.name = options.name;
+  const Answer challenged = call(MessageType::hello, hello, deadline);
+  if (challenged.reason != Reason::none) {
+    message = challenged.message;
+    return challenged.reason;
+  }
+  Reader reader(challenged.payload);
+  const std::optional<Challenge> challenge = Challenge::decode(reader);
+  if (!challenge || challenge->version < wire_version_min || challenge->version > wire_version_max) {
+    message = "the peer's challenge is malformed or of an unknown version";
+    return Reason::protocol;
+  }
+  version_ = challenge->version;
+  input.server_nonce = challenge->nonce;
+  Authenticate proof;
+  proof.proof = client_proof(input, options.tenant, options.name);
+  return take_welcome(call(MessageType::authenticate, proof, deadline), server_proof(input), message);
+}
+
+Reason Session::take_welcome(const Answer& answer, const Digest& proof, std::string& message) {
+  if (answer.reason != Reason::none) {
+    message = answer.message;
+    return answer.reason;
+  }
+  Reader reader(answer.payload);
+  const std::optional<Welcome> welcome = Welcome::decode(reader);
+  if (!welcome) {
+    message = "the peer's welcome is malformed";
+    return Reason::protocol;
+  }
+  if (!equal_proofs(welcome->proof, proof)) {
+    message = "the peer does not know the secret of this pool";
+    return Reason::access_denied;
+  }
+  info_ = {welcome->incarnation,         welcome->tenant_id,          welcome->connection,
+           welcome->shared_memory,       welcome->small_put_bytes_max, std::string(welcome->node_name),
+           std::string(welcome->site),   welcome->arena_bytes};
+  readable_.resize(info_.arena_bytes.size());
+  writable_.resize(info_.arena_bytes.size());
+  return Reason::none;
+}
+
+Session::Arena Session::arena(std::uint32_t index, Mapping::Access access, Deadline deadline) {
+  if (index >= info_.arena_bytes.size()) {
+    return {nullptr, Reason::protocol};
+  }
+  std::vector<std::shared_ptr<Mapping>>& known = access == Mapping::Access::write ? writable_ : readable_;
+  {
+    const std::lock_guard lock(arenas_mutex_);
+    if (known[index]) {
+      return {known[index], Reason::none};
+    }
+  }
+  ArenaRequest request;
+  request.arena_index = index;
+  request.writable = access == Mapping::Access::write;
+  const Answer answer = call(MessageType::arena, request, deadline);
+  if (answer.reason != Reason::none) {
+    return {nullptr, answer.reason};
+  }
+  Reader reader(answer.payload);
+  const std::optional<ArenaReply> reply = ArenaReply::decode(reader);
+  if (!reply || reply->outcome.status != Status::done || !answer.file.open() || reply->bytes != info_.arena_bytes[index]) {
+    return {nullptr, Reason::protocol};
+  }
+  const auto mapping = std::make_shared<Mapping>(answer.file, reply->bytes, access);
+  const std::lock_guard lock(arenas_mutex_);
+  if (!known[index]) {
+    known[index] = mapping;
+  }
+  return {known[index], Reason::none};
+}
+
+}  // namespace moonpool
