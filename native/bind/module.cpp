@@ -36,4 +36,8 @@ NB_MODULE(_native, module) {
   moonpool::bind_checksum(module);
   moonpool::bind_block_index(module);
   moonpool::bind_wire(module);
+  moonpool::bind_outcomes(module);
+  moonpool::bind_view(module);
+  moonpool::bind_node_client(module);
+  moonpool::bind_node_server(module);
 }

@@ -14,7 +14,8 @@ bool is_signed_format(const char* format) {
 
 bool is_integer_format(const char* format) {
   const std::string_view text = format == nullptr ? "B" : format;
-  if (text.empty() || text.size() > 2 || (text.size() == 2 && std::string_view("@=<").find(text[0]) == std::string_view::npos)) {
+  if (text.empty() || text.size() > 2 ||
+      (text.size() == 2 && std::string_view("@=<").find(text[0]) == std::string_view::npos)) {
     return false;
   }
   return std::string_view("QqLlNn").find(text.back()) != std::string_view::npos;
@@ -22,9 +23,7 @@ bool is_integer_format(const char* format) {
 
 std::uint64_t number_of(nb::handle item, const char* argument) {
   nb::object index = nb::steal(PyNumber_Index(item.ptr()));
-  if (!index.is_valid()) {
-    nb::raise_python_error();
-  }
+  if (!index.is_valid()) { nb::raise_python_error(); }
   const std::uint64_t value = PyLong_AsUnsignedLongLong(index.ptr());
   if (value == std::numeric_limits<std::uint64_t>::max() && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
@@ -34,10 +33,9 @@ std::uint64_t number_of(nb::handle item, const char* argument) {
 }
 
 std::vector<std::uint64_t> numbers_of(nb::handle sequence, const char* argument) {
-  nb::object fast = nb::steal(PySequence_Fast(sequence.ptr(), "expected a buffer of 8-byte integers or a sequence of int"));
-  if (!fast.is_valid()) {
-    nb::raise_python_error();
-  }
+  nb::object fast =
+      nb::steal(PySequence_Fast(sequence.ptr(), "expected a buffer of 8-byte integers or a sequence of int"));
+  if (!fast.is_valid()) { nb::raise_python_error(); }
   const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
   std::vector<std::uint64_t> values;
   values.reserve(count);
@@ -50,9 +48,7 @@ std::vector<std::uint64_t> numbers_of(nb::handle sequence, const char* argument)
 }  // namespace
 
 BufferGuard::BufferGuard(nb::handle object, int flags) {
-  if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) {
-    nb::raise_python_error();
-  }
+  if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) { nb::raise_python_error(); }
 }
 
 BufferGuard::~BufferGuard() { PyBuffer_Release(&view_); }
@@ -95,9 +91,7 @@ std::vector<std::string_view> key_views(nb::handle object) {
   keys.reserve(count);
   for (std::size_t index = 0; index < count; ++index) {
     PyObject* item = PySequence_Fast_GET_ITEM(object.ptr(), static_cast<Py_ssize_t>(index));
-    if (PyBytes_Check(item) == 0) {
-      throw nb::type_error("keys: expected a list or tuple of bytes");
-    }
+    if (PyBytes_Check(item) == 0) { throw nb::type_error("keys: expected a list or tuple of bytes"); }
     keys.emplace_back(PyBytes_AS_STRING(item), static_cast<std::size_t>(PyBytes_GET_SIZE(item)));
   }
   return keys;

@@ -11,9 +11,7 @@ Tags make_tags(std::uint64_t namespace_id, const nb::object& block_hashes, const
                const Tag& pattern) {
   const Numbers blocks(block_hashes, "block_hashes");
   const Numbers parents(parent_hashes, "parent_hashes");
-  if (namespace_id == 0) {
-    throw nb::value_error("namespace_id 0 means no tag");
-  }
+  if (namespace_id == 0) { throw nb::value_error("namespace_id 0 means no tag"); }
   if (blocks.values().size() != parents.values().size()) {
     throw nb::value_error("block_hashes and parent_hashes differ in length");
   }
@@ -49,8 +47,8 @@ void bind_tags(nb::module_& module) {
              return make_tags(namespace_id, block_hashes, parent_hashes, pattern);
            }),
            nb::arg("namespace_id"), nb::arg("block_hashes"), nb::arg("parent_hashes"), nb::kw_only(),
-           nb::arg("kv_group") = 0, nb::arg("shard_index") = 0, nb::arg("shard_count") = 1,
-           nb::arg("bundle_count") = 1, nb::arg("chained") = true)
+           nb::arg("kv_group") = 0, nb::arg("shard_index") = 0, nb::arg("shard_count") = 1, nb::arg("bundle_count") = 1,
+           nb::arg("chained") = true)
       .def("__len__", [](const Tags& self) { return self.tags.size(); });
 }
 

@@ -8,8 +8,8 @@
 namespace moonpool {
 
 inline constexpr std::size_t message_bytes_max = frame_payload_bytes_max - (64U << 10U);
-inline constexpr std::size_t item_bytes = 160;                        // of one key's fields in any message, beside the key
-inline constexpr std::uint64_t window_value_bytes = 64ULL << 20U;     // values held or reserved at a time by one batch
+inline constexpr std::size_t item_bytes = 160;  // of one key's fields in any message, beside the key
+inline constexpr std::uint64_t window_value_bytes = 64ULL << 20U;  // values held or reserved at a time by one batch
 inline constexpr std::size_t window_count_max = 4'096;
 
 // Takes the next indexes of `waiting` that fit one message and one window; at least one.
@@ -26,9 +26,7 @@ class Windows {
       const auto [in_message, in_value] = bytes_of(waiting_[next_]);
       message_bytes += in_message;
       value_bytes += in_value;
-      if (next_ > begin && (message_bytes > message_bytes_max || value_bytes > window_value_bytes)) {
-        break;
-      }
+      if (next_ > begin && (message_bytes > message_bytes_max || value_bytes > window_value_bytes)) { break; }
       ++next_;
     }
     return std::span(waiting_).subspan(begin, next_ - begin);
@@ -46,9 +44,7 @@ class Windows {
 // What a failed exchange means for the keys that it was about.
 template <class Message>
 [[nodiscard]] std::optional<Message> decoded(const Answer& answer) {
-  if (answer.reason != Reason::none) {
-    return std::nullopt;
-  }
+  if (answer.reason != Reason::none) { return std::nullopt; }
   Reader reader(answer.payload);
   return Message::decode(reader);
 }

@@ -25,9 +25,7 @@ class Descriptor {
   [[nodiscard]] bool open() const { return number_ >= 0; }
   [[nodiscard]] int number() const { return number_; }
   void close() {
-    if (number_ >= 0) {
-      ::close(std::exchange(number_, -1));
-    }
+    if (number_ >= 0) { ::close(std::exchange(number_, -1)); }
   }
 
  private:

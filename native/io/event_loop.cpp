@@ -21,9 +21,7 @@ void control(const Descriptor& epoll, int operation, int descriptor, std::uint32
   epoll_event event{};
   event.events = events;
   event.data.u64 = token;
-  if (::epoll_ctl(epoll.number(), operation, descriptor, &event) != 0) {
-    refused("epoll_ctl");
-  }
+  if (::epoll_ctl(epoll.number(), operation, descriptor, &event) != 0) { refused("epoll_ctl"); }
 }
 
 std::uint64_t token_of(int descriptor, std::uint32_t serial) {
@@ -33,21 +31,16 @@ std::uint64_t token_of(int descriptor, std::uint32_t serial) {
 }  // namespace
 
 EventLoop::EventLoop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!epoll_.open() || !wake_.open()) {
-    refused("cannot make an event loop");
-  }
+  if (!epoll_.open() || !wake_.open()) { refused("cannot make an event loop"); }
   watch(wake_.number(), EPOLLIN, [this](std::uint32_t) {
     std::uint64_t count = 0;
-    while (::read(wake_.number(), &count, sizeof count) > 0) {
-    }
+    while (::read(wake_.number(), &count, sizeof count) > 0) {}
   });
 }
 
 void EventLoop::watch(int descriptor, std::uint32_t epoll_events, Handler handler) {
   const auto index = static_cast<std::size_t>(descriptor);
-  if (watched_.size() <= index) {
-    watched_.resize(index + 1);
-  }
+  if (watched_.size() <= index) { watched_.resize(index + 1); }
   watched_[index] = {++serial_, std::make_shared<Handler>(std::move(handler))};
   control(epoll_, EPOLL_CTL_ADD, descriptor, epoll_events, token_of(descriptor, serial_));
 }
@@ -90,35 +83,28 @@ void EventLoop::run_posted() {
     const std::lock_guard lock(posted_mutex_);
     tasks.swap(posted_);
   }
-  for (Task& task : tasks) {
-    task();
-  }
+  for (Task& task : tasks) { task(); }
 }
 
 void EventLoop::dispatch(std::uint64_t token, std::uint32_t epoll_events) {
   const auto index = static_cast<std::size_t>(token & 0xffffffffU);
   // A descriptor closed and opened again within one round has another serial: its old events are not its own.
-  if (index >= watched_.size() || watched_[index].serial != static_cast<std::uint32_t>(token >> 32U)) {
-    return;
-  }
+  if (index >= watched_.size() || watched_[index].serial != static_cast<std::uint32_t>(token >> 32U)) { return; }
   const std::shared_ptr<Handler> handler = watched_[index].handler;
   (*handler)(epoll_events);
 }
 
 int EventLoop::wait_ms(std::uint64_t now_ms) const {
-  if (background_pending_) {
-    return 0;
-  }
-  if (!tick_) {
-    return idle_wait_ms;
-  }
+  if (background_pending_) { return 0; }
+  if (!tick_) { return idle_wait_ms; }
   return now_ms >= tick_due_ms_ ? 0 : static_cast<int>(tick_due_ms_ - now_ms);
 }
 
 void EventLoop::run() {
   std::array<epoll_event, 64> events{};
   while (!stopping_.load()) {
-    const int count = ::epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), wait_ms(steady_us() / 1'000));
+    const int count =
+        ::epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), wait_ms(steady_us() / 1'000));
     for (int index = 0; index < count; ++index) {
       const epoll_event& event = events[static_cast<std::size_t>(index)];
       dispatch(event.data.u64, event.events);

@@ -18,12 +18,9 @@ constexpr std::uint32_t greeting_bytes_max = 4'096;  // nobody unknown makes us 
 
 Refusal malformed_header(FrameError error) {
   switch (error) {
-    case FrameError::too_large:
-      return {Reason::bad_request, "malformed_oversize", "a frame is larger than allowed"};
-    case FrameError::bad_version:
-      return {Reason::protocol, "malformed_version", "a frame has an unknown version"};
-    default:
-      return {Reason::protocol, "malformed_header", "this is no frame"};
+    case FrameError::too_large: return {Reason::bad_request, "malformed_oversize", "a frame is larger than allowed"};
+    case FrameError::bad_version: return {Reason::protocol, "malformed_version", "a frame has an unknown version"};
+    default: return {Reason::protocol, "malformed_header", "this is no frame"};
   }
 }
 
@@ -66,7 +63,8 @@ void FrameServer::adopt(Descriptor socket) {
     ErrorReply answer;
     answer.reason = Reason::connection_limit;
     answer.message = "too many connections";
-    append_frame(connection->stream.output(), {0, static_cast<std::uint16_t>(MessageType::error), wire_version_min}, answer);
+    append_frame(connection->stream.output(), {0, static_cast<std::uint16_t>(MessageType::error), wire_version_min},
+                 answer);
     (void)connection->stream.flush();
     return;
   }
@@ -83,9 +81,7 @@ void FrameServer::adopt(Descriptor socket) {
 
 void FrameServer::ready(ConnectionId id, std::uint32_t epoll_events) {
   const auto found = connections_.find(id);
-  if (found == connections_.end()) {
-    return;
-  }
+  if (found == connections_.end()) { return; }
   Connection& connection = *found->second;
   bool ended = false;
   if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !connection.paused) {
@@ -106,14 +102,11 @@ void FrameServer::pump(Connection& connection) {
   try {
     while (connections_.contains(id) && connection.stream.unsent_bytes() < limits_.unsent_bytes) {
       Frame frame;
-      const std::uint32_t payload_max = connection.state == Connection::State::ready ? frame_payload_bytes_max : greeting_bytes_max;
+      const std::uint32_t payload_max =
+          connection.state == Connection::State::ready ? frame_payload_bytes_max : greeting_bytes_max;
       const FrameStream::Next next = connection.stream.next(frame, payload_max);
-      if (next == FrameStream::Next::malformed) {
-        throw malformed_header(connection.stream.error());
-      }
-      if (next == FrameStream::Next::incomplete) {
-        break;
-      }
+      if (next == FrameStream::Next::malformed) { throw malformed_header(connection.stream.error()); }
+      if (next == FrameStream::Next::incomplete) { break; }
       request_id = frame.header.request_id;
       serve(connection, frame);
     }
@@ -121,9 +114,7 @@ void FrameServer::pump(Connection& connection) {
     refuse(connection, refusal, request_id);
     return;
   }
-  if (connections_.contains(id)) {
-    after_pump(connection);
-  }
+  if (connections_.contains(id)) { after_pump(connection); }
 }
 
 void FrameServer::after_pump(Connection& connection) {
@@ -164,15 +155,16 @@ void FrameServer::serve(Connection& connection, const Frame& frame) {
 void FrameServer::greet(Connection& connection, const Frame& frame) {
   Reader reader(frame.payload);
   const std::optional<Hello> hello = is(frame, MessageType::hello) ? Hello::decode(reader) : std::nullopt;
-  if (!hello || hello->magic != hello_magic || hello->name.size() > label_bytes_max || hello->tenant.size() > label_bytes_max ||
-      hello->site.size() > label_bytes_max) {
+  if (!hello || hello->magic != hello_magic || hello->name.size() > label_bytes_max ||
+      hello->tenant.size() > label_bytes_max || hello->site.size() > label_bytes_max) {
     throw Refusal{Reason::protocol, "refused_greeting", "a connection begins with hello"};
   }
   const std::optional<std::uint8_t> version = negotiate(hello->version_min, hello->version_max);
   if (!version) {
     throw Refusal{Reason::protocol, "refused_version",
-                  "no common version: this side speaks " + std::to_string(wire_version_min) + " to " + std::to_string(wire_version_max) +
-                      ", the peer " + std::to_string(hello->version_min) + " to " + std::to_string(hello->version_max)};
+                  "no common version: this side speaks " + std::to_string(wire_version_min) + " to " +
+                      std::to_string(wire_version_max) + ", the peer " + std::to_string(hello->version_min) + " to " +
+                      std::to_string(hello->version_max)};
   }
   connection.version = *version;
   connection.client_nonce = hello->nonce;
@@ -193,10 +185,9 @@ void FrameServer::greet(Connection& connection, const Frame& frame) {
 
 void FrameServer::prove(Connection& connection, const Frame& frame) {
   Reader reader(frame.payload);
-  const std::optional<Authenticate> proof = is(frame, MessageType::authenticate) ? Authenticate::decode(reader) : std::nullopt;
-  if (!proof) {
-    throw Refusal{Reason::protocol, "refused_greeting", "after hello comes the proof"};
-  }
+  const std::optional<Authenticate> proof =
+      is(frame, MessageType::authenticate) ? Authenticate::decode(reader) : std::nullopt;
+  if (!proof) { throw Refusal{Reason::protocol, "refused_greeting", "after hello comes the proof"}; }
   const ProofInput input{identity_.secret, connection.server_nonce, connection.client_nonce};
   Principal& principal = connection.principal;
   if (!equal_proofs(proof->proof, client_proof(input, principal.tenant, principal.name))) {
@@ -223,15 +214,14 @@ void FrameServer::refuse(Connection& connection, const Refusal& refusal, std::ui
   answer.reason = refusal.reason;
   answer.message = refusal.message;
   // Always a frame of the first version: whatever the peer speaks, it can read why.
-  append_frame(connection.stream.output(), {0, static_cast<std::uint16_t>(MessageType::error), wire_version_min, 0, request_id}, answer);
+  append_frame(connection.stream.output(),
+               {0, static_cast<std::uint16_t>(MessageType::error), wire_version_min, 0, request_id}, answer);
   (void)connection.stream.flush();
   drop(connection, has_exited(connection.peer) ? Ending::exited : Ending::lost);
 }
 
 void FrameServer::close(ConnectionId id, const Refusal& refusal) {
-  if (const auto found = connections_.find(id); found != connections_.end()) {
-    refuse(*found->second, refusal, 0);
-  }
+  if (const auto found = connections_.find(id); found != connections_.end()) { refuse(*found->second, refusal, 0); }
 }
 
 void FrameServer::process_exited(ConnectionId id) {
@@ -249,19 +239,14 @@ void FrameServer::process_exited(ConnectionId id) {
 
 void FrameServer::drop(Connection& connection, Ending ending) {
   const auto found = connections_.find(connection.id);
-  if (found == connections_.end()) {
-    return;
-  }
+  if (found == connections_.end()) { return; }
   loop_.forget(connection.stream.socket().number());
   const bool was_ready = connection.state == Connection::State::ready;
-  const bool watch_on = was_ready && ending == Ending::lost && service_.lost(connection) && connection.peer.process.open();
+  const bool watch_on =
+      was_ready && ending == Ending::lost && service_.lost(connection) && connection.peer.process.open();
   if (!watch_on) {
-    if (connection.peer.process.open()) {
-      loop_.forget(connection.peer.process.number());
-    }
-    if (was_ready) {
-      service_.gone(connection.id);
-    }
+    if (connection.peer.process.open()) { loop_.forget(connection.peer.process.number()); }
+    if (was_ready) { service_.gone(connection.id); }
   } else {
     departed_.emplace(connection.id, std::move(connection.peer));
   }
@@ -283,9 +268,7 @@ void FrameServer::tick(std::uint64_t now_ms) {
       late.emplace_back(id, Refusal{Reason::timed_out, "malformed_half_frame", "half a frame, and then nothing"});
     }
   }
-  for (const auto& [id, refusal] : late) {
-    close(id, refusal);
-  }
+  for (const auto& [id, refusal] : late) { close(id, refusal); }
   closed_.clear();
 }
 
@@ -295,9 +278,7 @@ void FrameServer::close_all() {
     listener_.close();
     ::unlink(identity_.path.c_str());
   }
-  while (!connections_.empty()) {
-    drop(*connections_.begin()->second, Ending::goodbye);
-  }
+  while (!connections_.empty()) { drop(*connections_.begin()->second, Ending::goodbye); }
   closed_.clear();
 }
 

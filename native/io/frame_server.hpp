@@ -43,7 +43,9 @@ class FrameServer {
   void close_all();
   // Closes another connection than the one that is being served.
   void close(ConnectionId id, const Refusal& refusal);
-  [[nodiscard]] const std::unordered_map<ConnectionId, std::unique_ptr<Connection>>& connections() const { return connections_; }
+  [[nodiscard]] const std::unordered_map<ConnectionId, std::unique_ptr<Connection>>& connections() const {
+    return connections_;
+  }
   [[nodiscard]] std::size_t departed_count() const { return departed_.size(); }
   void count(const char* counter, std::uint64_t by = 1) { counters_[counter] += by; }
   [[nodiscard]] const CounterMap& counters() const { return counters_; }

@@ -23,9 +23,7 @@ struct alignas(cmsghdr) Control {
 
 void collect_descriptors(msghdr& message, std::deque<Descriptor>& into) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-      continue;
-    }
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) { continue; }
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t index = 0; index < count; ++index) {
       int number = -1;
@@ -56,9 +54,7 @@ ssize_t send_with(const Descriptor& socket, ConstBytes bytes, int descriptor) {
 void drop_front(std::vector<std::byte>& buffer, std::size_t& used) {
   if (used == buffer.size()) {
     buffer.clear();
-    if (buffer.capacity() > kept_capacity_bytes) {
-      buffer.shrink_to_fit();
-    }
+    if (buffer.capacity() > kept_capacity_bytes) { buffer.shrink_to_fit(); }
   } else {
     buffer.erase(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(used));
   }
@@ -69,9 +65,7 @@ void drop_front(std::vector<std::byte>& buffer, std::size_t& used) {
 
 void finish_frame(std::vector<std::byte>& into, std::size_t frame_start, FrameHeader header) {
   const std::size_t payload_bytes = into.size() - frame_start - frame_header_bytes;
-  if (payload_bytes > frame_payload_bytes_max) {
-    throw std::length_error("a message is larger than a frame may be");
-  }
+  if (payload_bytes > frame_payload_bytes_max) { throw std::length_error("a message is larger than a frame may be"); }
   header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
   encode_header(header, std::span<std::byte, frame_header_bytes>(into.data() + frame_start, frame_header_bytes));
 }
@@ -80,21 +74,15 @@ void finish_frame(std::vector<std::byte>& into, std::size_t frame_start, FrameHe
 void FrameStream::make_room() {
   if (consumed_ == filled_) {
     consumed_ = filled_ = 0;
-    if (input_.size() > kept_capacity_bytes) {
-      input_ = std::vector<std::byte>(receive_bytes_min);
-    }
+    if (input_.size() > kept_capacity_bytes) { input_ = std::vector<std::byte>(receive_bytes_min); }
   }
-  if (input_.size() - filled_ >= receive_bytes_min) {
-    return;
-  }
+  if (input_.size() - filled_ >= receive_bytes_min) { return; }
   if (consumed_ > 0) {
     std::memmove(input_.data(), input_.data() + consumed_, filled_ - consumed_);
     filled_ -= consumed_;
     consumed_ = 0;
   }
-  if (input_.size() - filled_ < receive_bytes_min) {
-    input_.resize(std::max(receive_bytes_min, input_.size() * 2));
-  }
+  if (input_.size() - filled_ < receive_bytes_min) { input_.resize(std::max(receive_bytes_min, input_.size() * 2)); }
 }
 
 FrameStream::Received FrameStream::receive() {
@@ -107,9 +95,7 @@ FrameStream::Received FrameStream::receive() {
   message.msg_control = control.bytes.data();
   message.msg_controllen = control.bytes.size();
   ssize_t count = 0;
-  do {
-    count = ::recvmsg(socket_.number(), &message, MSG_CMSG_CLOEXEC);
-  } while (count < 0 && errno == EINTR);
+  do { count = ::recvmsg(socket_.number(), &message, MSG_CMSG_CLOEXEC); } while (count < 0 && errno == EINTR);
   if (count > 0) {
     filled_ += static_cast<std::size_t>(count);
     collect_descriptors(message, received_);
@@ -120,33 +106,21 @@ FrameStream::Received FrameStream::receive() {
 
 FrameStream::Next FrameStream::next(Frame& frame, std::uint32_t payload_bytes_max) {
   const ConstBytes waiting = ConstBytes(input_).subspan(consumed_, filled_ - consumed_);
-  if (error_ != FrameError::none) {
-    return Next::malformed;
-  }
-  if (waiting.size() < frame_header_bytes) {
-    return Next::incomplete;
-  }
+  if (error_ != FrameError::none) { return Next::malformed; }
+  if (waiting.size() < frame_header_bytes) { return Next::incomplete; }
   const ParsedHeader parsed = parse_header(waiting.first<frame_header_bytes>());
   error_ = parsed.error;
-  if (error_ == FrameError::none && parsed.header.payload_bytes > payload_bytes_max) {
-    error_ = FrameError::too_large;
-  }
-  if (error_ != FrameError::none) {
-    return Next::malformed;
-  }
+  if (error_ == FrameError::none && parsed.header.payload_bytes > payload_bytes_max) { error_ = FrameError::too_large; }
+  if (error_ != FrameError::none) { return Next::malformed; }
   const std::size_t frame_bytes = frame_header_bytes + parsed.header.payload_bytes;
-  if (waiting.size() < frame_bytes) {
-    return Next::incomplete;
-  }
+  if (waiting.size() < frame_bytes) { return Next::incomplete; }
   frame = {parsed.header, waiting.subspan(frame_header_bytes, parsed.header.payload_bytes)};
   consumed_ += frame_bytes;
   return Next::frame;
 }
 
 Descriptor FrameStream::take_descriptor() {
-  if (received_.empty()) {
-    return {};
-  }
+  if (received_.empty()) { return {}; }
   Descriptor first = std::move(received_.front());
   received_.pop_front();
   return first;
@@ -161,15 +135,9 @@ bool FrameStream::flush() {
       bytes = bytes.first(attached_[next_file].first - sent_);
     }
     const ssize_t count = send_with(socket_, bytes, with_file ? attached_.front().second.number() : -1);
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count < 0) {
-      return errno == EAGAIN || errno == EWOULDBLOCK;
-    }
-    if (with_file) {
-      attached_.pop_front();
-    }
+    if (count < 0 && errno == EINTR) { continue; }
+    if (count < 0) { return errno == EAGAIN || errno == EWOULDBLOCK; }
+    if (with_file) { attached_.pop_front(); }
     sent_ += static_cast<std::size_t>(count);
   }
   drop_front(output_, sent_);

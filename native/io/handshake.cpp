@@ -11,17 +11,12 @@
 namespace moonpool {
 namespace {
 
-void append(std::vector<std::byte>& into, std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  into.insert(into.end(), bytes.begin(), bytes.end());
-}
+ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 void fill_random(MutableBytes into) {
   while (!into.empty()) {
     const ssize_t count = ::getrandom(into.data(), into.size(), 0);
-    if (count < 0 && errno != EINTR) {
-      throw std::system_error(errno, std::generic_category(), "no random numbers");
-    }
+    if (count < 0 && errno != EINTR) { throw std::system_error(errno, std::generic_category(), "no random numbers"); }
     into = into.subspan(count < 0 ? 0 : static_cast<std::size_t>(count));
   }
 }
@@ -31,7 +26,7 @@ void fill_random(MutableBytes into) {
 Digest client_proof(const ProofInput& input, std::string_view tenant, std::string_view name) {
   std::vector<std::byte> text;
   Writer writer(text);
-  append(text, "client");
+  writer.raw(bytes_of("client"));
   writer.raw(input.server_nonce);
   writer.raw(input.client_nonce);
   writer.text(tenant);  // with its length: "ab"+"c" and "a"+"bc" must differ
@@ -42,7 +37,7 @@ Digest client_proof(const ProofInput& input, std::string_view tenant, std::strin
 Digest server_proof(const ProofInput& input) {
   std::vector<std::byte> text;
   Writer writer(text);
-  append(text, "server");
+  writer.raw(bytes_of("server"));
   writer.raw(input.client_nonce);
   writer.raw(input.server_nonce);
   return siphash128(input.secret, text);
@@ -54,8 +49,9 @@ bool equal_proofs(const Digest& left, const Digest& right) {
 
 std::uint64_t tenant_id_of(const SipKey& secret, std::string_view tenant) {
   std::vector<std::byte> text;
-  append(text, "tenant");
-  append(text, tenant);
+  Writer writer(text);
+  writer.raw(bytes_of("tenant"));
+  writer.raw(bytes_of(tenant));
   return siphash128(secret, text).low;
 }
 

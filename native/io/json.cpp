@@ -8,14 +8,14 @@ constexpr std::string_view hex_digits = "0123456789abcdef";
 // How many bytes the UTF-8 sequence at the start of text has; 0: it is none.
 std::size_t sequence_bytes(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t count = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
-  if (count == 0 || count > text.size()) {
-    return 0;
-  }
+  const std::size_t count = lead < 0x80                   ? 1
+                            : lead >= 0xc2 && lead < 0xe0 ? 2
+                            : lead >= 0xe0 && lead < 0xf0 ? 3
+                            : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                          : 0;
+  if (count == 0 || count > text.size()) { return 0; }
   for (std::size_t index = 1; index < count; ++index) {
-    if ((static_cast<unsigned char>(text[index]) & 0xc0U) != 0x80U) {
-      return 0;
-    }
+    if ((static_cast<unsigned char>(text[index]) & 0xc0U) != 0x80U) { return 0; }
   }
   const auto second = count > 1 ? static_cast<unsigned char>(text[1]) : 0U;
   const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
@@ -27,9 +27,7 @@ std::size_t sequence_bytes(std::string_view text) {
 }  // namespace
 
 void JsonWriter::separate() {
-  if (!after_key_ && !first_) {
-    text_ += ',';
-  }
+  if (!after_key_ && !first_) { text_ += ','; }
   first_ = false;
   after_key_ = false;
 }

@@ -22,13 +22,14 @@ void check_reach(std::uint64_t base, std::uint64_t stride, std::uint64_t bytes, 
 
 Layout::Layout(std::vector<std::uint64_t> base, std::vector<std::uint64_t> stride,
                std::vector<std::uint64_t> piece_bytes, std::uint64_t block_count)
-    : base_(std::move(base)), stride_(std::move(stride)), piece_bytes_(std::move(piece_bytes)), block_count_(block_count) {
+    : base_(std::move(base)),
+      stride_(std::move(stride)),
+      piece_bytes_(std::move(piece_bytes)),
+      block_count_(block_count) {
   if (base_.empty() || base_.size() != stride_.size() || base_.size() != piece_bytes_.size()) {
     throw std::invalid_argument("a layout needs as many strides and lengths as bases, and at least one");
   }
-  if (block_count_ == 0) {
-    throw std::invalid_argument("a layout needs at least one block");
-  }
+  if (block_count_ == 0) { throw std::invalid_argument("a layout needs at least one block"); }
   for (std::size_t index = 0; index < base_.size(); ++index) {
     check_reach(base_[index], stride_[index], piece_bytes_[index], block_count_);
     if (__builtin_add_overflow(block_bytes_, piece_bytes_[index], &block_bytes_)) {

@@ -44,12 +44,8 @@ std::uint64_t fork_count() {
 }
 
 void check_piece(const Piece& piece) {
-  if (piece.address == 0) {
-    throw std::invalid_argument("a piece has a null address");
-  }
-  if (piece.length == 0) {
-    throw std::invalid_argument("a piece is empty");
-  }
+  if (piece.address == 0) { throw std::invalid_argument("a piece has a null address"); }
+  if (piece.length == 0) { throw std::invalid_argument("a piece is empty"); }
   if (piece.length > std::numeric_limits<std::uint64_t>::max() - piece.address) {
     throw std::invalid_argument("a piece reaches past the end of the address space");
   }
@@ -70,7 +66,8 @@ Mapping::Mapping(const Descriptor& file, std::uint64_t byte_count, Access access
   const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
   start_ = ::mmap(nullptr, byte_count, protection, MAP_SHARED, file.number(), 0);
   if (start_ == MAP_FAILED) {
-    throw std::system_error(errno, std::generic_category(), "cannot map " + std::to_string(byte_count) + " bytes of the segment");
+    throw std::system_error(errno, std::generic_category(),
+                            "cannot map " + std::to_string(byte_count) + " bytes of the segment");
   }
   ::madvise(start_, byte_count, MADV_DONTFORK);
   ::madvise(start_, byte_count, MADV_HUGEPAGE);  // advice only: where the system offers none, nothing changes
@@ -110,23 +107,18 @@ std::uint64_t Mapping::load_u64(std::uint64_t offset) const {
 bool Mapping::populate(std::uint64_t offset, std::uint64_t length) const {
   std::byte* from = static_cast<std::byte*>(start_) + offset;
   const bool write = access_ == Access::write;
-  if (::madvise(from, length, write ? madvise_populate_write : madvise_populate_read) == 0) {
-    return true;
-  }
-  if (errno != EINVAL) {
-    return false;
-  }
+  if (::madvise(from, length, write ? madvise_populate_write : madvise_populate_read) == 0) { return true; }
+  if (errno != EINVAL) { return false; }
   touch_pages(from, length, write);
   return true;
 }
 
 Descriptor make_memory_file(const std::string& label, std::uint64_t byte_count) {
   Descriptor file(::memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.open()) {
-    throw std::system_error(errno, std::generic_category(), "cannot create a memory file");
-  }
+  if (!file.open()) { throw std::system_error(errno, std::generic_category(), "cannot create a memory file"); }
   if (::ftruncate(file.number(), static_cast<off_t>(byte_count)) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot size a memory file to " + std::to_string(byte_count) + " bytes");
+    throw std::system_error(errno, std::generic_category(),
+                            "cannot size a memory file to " + std::to_string(byte_count) + " bytes");
   }
   if (::fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     throw std::system_error(errno, std::generic_category(), "cannot seal a memory file");

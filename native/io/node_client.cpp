@@ -8,7 +8,8 @@
 
 namespace moonpool {
 
-Values make_values(std::vector<std::string_view> keys, std::vector<Piece> pieces, std::span<const std::uint64_t> piece_counts) {
+Values make_values(std::vector<std::string_view> keys, std::vector<Piece> pieces,
+                   std::span<const std::uint64_t> piece_counts) {
   Values values;
   if (!piece_counts.empty() && piece_counts.size() != keys.size()) {
     throw std::invalid_argument("as many piece counts as keys are needed");
@@ -16,12 +17,10 @@ Values make_values(std::vector<std::string_view> keys, std::vector<Piece> pieces
   std::size_t end = 0;
   for (std::size_t index = 0; index < keys.size(); ++index) {
     const std::uint64_t count = piece_counts.empty() ? 1 : piece_counts[index];
-    if (keys[index].empty()) {
-      throw std::invalid_argument("a key is empty");
-    }
+    if (keys[index].empty()) { throw std::invalid_argument("a key is empty"); }
     if (count == 0 || count > pieces.size() - end) {
-      throw std::invalid_argument("the pieces do not add up: key " + std::to_string(index) + " has " + std::to_string(count) + " of " +
-                                  std::to_string(pieces.size() - end) + " left");
+      throw std::invalid_argument("the pieces do not add up: key " + std::to_string(index) + " has " +
+                                  std::to_string(count) + " of " + std::to_string(pieces.size() - end) + " left");
     }
     std::uint64_t length = 0;
     for (const std::size_t last = end + count; end < last; ++end) {
@@ -34,7 +33,8 @@ Values make_values(std::vector<std::string_view> keys, std::vector<Piece> pieces
     values.lengths.push_back(length);
   }
   if (end != pieces.size()) {
-    throw std::invalid_argument("the pieces do not add up: " + std::to_string(pieces.size() - end) + " belong to no key");
+    throw std::invalid_argument("the pieces do not add up: " + std::to_string(pieces.size() - end) +
+                                " belong to no key");
   }
   values.keys = std::move(keys);
   values.pieces = std::move(pieces);
@@ -57,21 +57,25 @@ void check_disjoint(const Values& values) {
   }
 }
 
-HeldBytes::HeldBytes(std::shared_ptr<Session> session, std::shared_ptr<Mapping> mapping, ConstBytes bytes, const KeyRead& item)
-    : session_(std::move(session)), mapping_(std::move(mapping)), bytes_(bytes), checksum_(item.checksum), generation_(item.generation) {}
+HeldBytes::HeldBytes(std::shared_ptr<Session> session, std::shared_ptr<Mapping> mapping, ConstBytes bytes,
+                     const KeyRead& item)
+    : session_(std::move(session)),
+      mapping_(std::move(mapping)),
+      bytes_(bytes),
+      checksum_(item.checksum),
+      generation_(item.generation) {}
 
 HeldBytes::HeldBytes(std::vector<std::byte> copy, const KeyRead& item)
     : copy_(std::move(copy)), bytes_(copy_), checksum_(item.checksum), generation_(item.generation) {}
 
 HeldBytes::~HeldBytes() {
-  if (session_) {
-    session_->release(std::span(&generation_, 1));
-  }
+  if (session_) { session_->release(std::span(&generation_, 1)); }
 }
 
 bool HeldBytes::verify() const { return crc32c(bytes_) == checksum_; }
 
-NodeClient::NodeClient(PeerOptions options, bool shared_memory) : peer_(std::move(options)), shared_memory_(shared_memory) {}
+NodeClient::NodeClient(PeerOptions options, bool shared_memory)
+    : peer_(std::move(options)), shared_memory_(shared_memory) {}
 
 ReadReport NodeClient::ask_about(MessageType verb, std::span<const std::string_view> keys, Deadline deadline) {
   ReadReport report;
@@ -88,14 +92,11 @@ ReadReport NodeClient::ask_about(MessageType verb, std::span<const std::string_v
   Reason failure = opened.reason;
   Windows windows(std::move(waiting));
   while (!windows.empty()) {
-    const auto window = windows.take([&](std::size_t index) { return std::pair(item_bytes + keys[index].size(), std::uint64_t{0}); });
-    if (failure == Reason::none) {
-      failure = ask_window(*opened.session, verb, {keys, window, deadline}, report);
-    }
+    const auto window =
+        windows.take([&](std::size_t index) { return std::pair(item_bytes + keys[index].size(), std::uint64_t{0}); });
+    if (failure == Reason::none) { failure = ask_window(*opened.session, verb, {keys, window, deadline}, report); }
     for (const std::size_t index : window) {
-      if (failure != Reason::none) {
-        report.items[index].reason = failure;
-      }
+      if (failure != Reason::none) { report.items[index].reason = failure; }
     }
   }
   return report;
@@ -111,19 +112,16 @@ Reason NodeClient::ask_window(Session& session, MessageType verb, const Question
   const Answer answer = peer_.call(session, verb, message, question.deadline);
   if (verb == MessageType::exists) {
     const std::optional<ExistsReply> reply = decoded<ExistsReply>(answer);
-    if (!reply || reply->items.size() != question.window.size()) {
-      return reason_of(answer);
-    }
+    if (!reply || reply->items.size() != question.window.size()) { return reason_of(answer); }
     for (std::size_t at = 0; at < question.window.size(); ++at) {
       const HoldResult& item = reply->items[at];
-      report.items[question.window[at]] = {item.status, item.reason, item.extent.length, item.checksum, item.generation};
+      report.items[question.window[at]] = {item.status, item.reason, item.extent.length, item.checksum,
+                                           item.generation};
     }
     return Reason::none;
   }
   const std::optional<Outcomes> reply = decoded<Outcomes>(answer);
-  if (!reply || reply->items.size() != question.window.size()) {
-    return reason_of(answer);
-  }
+  if (!reply || reply->items.size() != question.window.size()) { return reason_of(answer); }
   for (std::size_t at = 0; at < question.window.size(); ++at) {
     report.items[question.window[at]].status = reply->items[at].status;
     report.items[question.window[at]].reason = reply->items[at].reason;
@@ -133,11 +131,10 @@ Reason NodeClient::ask_window(Session& session, MessageType verb, const Question
 
 std::optional<std::uint64_t> NodeClient::clear(std::uint64_t namespace_id, Deadline deadline) {
   const Session::Opened opened = peer_.session(deadline);
-  if (!opened.session) {
-    return std::nullopt;
-  }
+  if (!opened.session) { return std::nullopt; }
   const Clear message{opened.session->info().incarnation, namespace_id};
-  const std::optional<ClearReply> reply = decoded<ClearReply>(peer_.call(*opened.session, MessageType::clear, message, deadline));
+  const std::optional<ClearReply> reply =
+      decoded<ClearReply>(peer_.call(*opened.session, MessageType::clear, message, deadline));
   return reply ? std::optional(reply->object_count) : std::nullopt;
 }
 
@@ -155,9 +152,7 @@ MatchReport match_at(PeerClient& peer, const Match& question, Deadline deadline)
   MatchReport report;
   const Answer answer = peer.ask(MessageType::match, question, deadline);
   const std::optional<MatchReply> reply = decoded<MatchReply>(answer);
-  if (!reply) {
-    return report;
-  }
+  if (!reply) { return report; }
   report.reachable = true;
   report.warming = reply->warming;
   report.fetchable = reply->fetchable_block_count;
@@ -170,11 +165,10 @@ MatchReport match_at(PeerClient& peer, const Match& question, Deadline deadline)
 std::optional<std::string> stat_at(PeerClient& peer, Deadline deadline) {
   const Answer answer = peer.ask_empty(MessageType::stat, deadline);
   const std::optional<StatReply> reply = decoded<StatReply>(answer);
-  if (!reply) {
-    return std::nullopt;
-  }
+  if (!reply) { return std::nullopt; }
   std::string document(reply->document.size(), ' ');
-  std::transform(reply->document.begin(), reply->document.end(), document.begin(), [](std::byte byte) { return static_cast<char>(byte); });
+  std::transform(reply->document.begin(), reply->document.end(), document.begin(),
+                 [](std::byte byte) { return static_cast<char>(byte); });
   return document;
 }
 

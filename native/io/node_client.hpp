@@ -23,7 +23,8 @@ struct Values {
   [[nodiscard]] std::size_t count() const { return keys.size(); }
 };
 // Checks all of it before anything is touched. Throws std::invalid_argument: see check_piece(); counts that differ.
-[[nodiscard]] Values make_values(std::vector<std::string_view> keys, std::vector<Piece> pieces, std::span<const std::uint64_t> piece_counts);
+[[nodiscard]] Values make_values(std::vector<std::string_view> keys, std::vector<Piece> pieces,
+                                 std::span<const std::uint64_t> piece_counts);
 // Throws std::invalid_argument when two pieces share a byte: a read cannot fill both.
 void check_disjoint(const Values& values);
 
@@ -115,7 +116,9 @@ class NodeClient {
   NodeClient(PeerOptions options, bool shared_memory);
 
   [[nodiscard]] PeerClient& peer() { return peer_; }
-  [[nodiscard]] bool uses_shared_memory(const Session& session) const { return shared_memory_ && session.info().shared_memory; }
+  [[nodiscard]] bool uses_shared_memory(const Session& session) const {
+    return shared_memory_ && session.info().shared_memory;
+  }
 
   [[nodiscard]] PutReport put(const Values& values, const PutSettings& settings, Deadline deadline);
   [[nodiscard]] ReadReport get_into(const Values& values, Deadline deadline);

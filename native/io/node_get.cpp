@@ -15,7 +15,8 @@ constexpr std::size_t verified_count_max = 65'536;
 
 class GetRun {
  public:
-  GetRun(NodeClient& client, std::shared_ptr<Session> session, std::span<const std::string_view> keys, Deadline deadline)
+  GetRun(NodeClient& client, std::shared_ptr<Session> session, std::span<const std::string_view> keys,
+         Deadline deadline)
       : client_(client), session_(std::move(session)), keys_(keys), deadline_(deadline) {
     report_.items.resize(keys.size());
   }
@@ -37,9 +38,8 @@ class GetRun {
     }
     Windows windows(waiting);
     while (!windows.empty() && failure_ == Reason::none) {
-      const auto window = windows.take([&](std::size_t index) {
-        return std::pair(item_bytes + keys_[index].size(), value_bytes(index));
-      });
+      const auto window = windows.take(
+          [&](std::size_t index) { return std::pair(item_bytes + keys_[index].size(), value_bytes(index)); });
       failure_ = deadline_.passed() ? Reason::timed_out : Reason::none;
       get_window({window.begin(), window.end()}, view);
     }
@@ -70,15 +70,9 @@ class GetRun {
       Read message{session_->info().incarnation, held.generation, offset, count};
       const Answer answer = client_.peer().call(*session_, MessageType::read, message, deadline_);
       const std::optional<ReadReply> reply = decoded<ReadReply>(answer);
-      if (!reply) {
-        return reason_of(answer);
-      }
-      if (reply->outcome.status != Status::hit) {
-        return reply->outcome.reason;
-      }
-      if (reply->bytes.size() != count) {
-        return Reason::protocol;
-      }
+      if (!reply) { return reason_of(answer); }
+      if (reply->outcome.status != Status::hit) { return reply->outcome.reason; }
+      if (reply->bytes.size() != count) { return Reason::protocol; }
       consume(reply->bytes);
     }
     return Reason::none;
@@ -136,9 +130,7 @@ class GetRun {
       KeyRead& item = report_.items[index];
       item = {held.status, held.reason, held.extent.length, held.checksum, held.generation};
       if (held.status == Status::hit) {
-        if (!use(index, held)) {
-          done.push_back(held.generation);
-        }
+        if (!use(index, held)) { done.push_back(held.generation); }
       } else if (held.reason == Reason::connection_limit && !view) {
         again.push_back(index);
       }
@@ -202,7 +194,8 @@ class ViewRun final : public GetRun {
     std::function<bool(Generation)> known;
     std::function<void(Generation)> remember;
   };
-  ViewRun(NodeClient& client, std::shared_ptr<Session> session, std::span<const std::string_view> keys, Deadline deadline, Memory memory)
+  ViewRun(NodeClient& client, std::shared_ptr<Session> session, std::span<const std::string_view> keys,
+          Deadline deadline, Memory memory)
       : GetRun(client, std::move(session), keys, deadline), memory_(std::move(memory)), held_(keys.size()) {}
   [[nodiscard]] std::vector<std::shared_ptr<HeldBytes>> take() { return std::move(held_); }
 
@@ -234,7 +227,8 @@ class ViewRun final : public GetRun {
 
   bool fetch(std::size_t index, const HoldResult& held) {
     std::vector<std::byte> copy;
-    const Reason reason = read_over_socket(held, [&](ConstBytes bytes) { copy.insert(copy.end(), bytes.begin(), bytes.end()); });
+    const Reason reason =
+        read_over_socket(held, [&](ConstBytes bytes) { copy.insert(copy.end(), bytes.begin(), bytes.end()); });
     if (reason != Reason::none) {
       miss(index, reason);
     } else if (crc32c(copy) != held.checksum) {
@@ -253,9 +247,7 @@ class ViewRun final : public GetRun {
 ReadReport unanswered(std::size_t count, Reason reason) {
   ReadReport report;
   report.items.resize(count);
-  for (KeyRead& item : report.items) {
-    item.reason = reason;
-  }
+  for (KeyRead& item : report.items) { item.reason = reason; }
   return report;
 }
 
@@ -263,9 +255,7 @@ ReadReport unanswered(std::size_t count, Reason reason) {
 
 ReadReport NodeClient::get_into(const Values& values, Deadline deadline) {
   Session::Opened opened = peer_.session(deadline);
-  if (!opened.session) {
-    return unanswered(values.count(), opened.reason);
-  }
+  if (!opened.session) { return unanswered(values.count(), opened.reason); }
   CopyRun run(*this, std::move(opened.session), values, deadline);
   run.run(false);
   return std::move(run.report());
@@ -302,9 +292,7 @@ void NodeClient::remember_verified(std::uint64_t incarnation, Generation generat
     verified_.clear();
     verified_order_.clear();
   }
-  if (verified_.insert(generation).second) {
-    verified_order_.push_back(generation);
-  }
+  if (verified_.insert(generation).second) { verified_order_.push_back(generation); }
   if (verified_order_.size() > verified_count_max) {
     verified_.erase(verified_order_.front());
     verified_order_.pop_front();

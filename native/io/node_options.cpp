@@ -31,9 +31,7 @@ bool set_limit(ServerLimits& limits, std::string_view name, std::uint64_t value)
 }
 
 void set_limit(NodeLimits& limits, std::string_view name, std::uint64_t value) {
-  if (set_limit(limits.server, name, value)) {
-    return;
-  }
+  if (set_limit(limits.server, name, value)) { return; }
   if (name == "held_bytes_per_connection") {
     limits.table.held_bytes_per_connection_max = value;
   } else if (name == "reserved_bytes_per_connection") {

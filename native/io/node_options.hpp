@@ -18,7 +18,7 @@ struct NodeOptions {
   ServerIdentity identity;
   std::uint64_t segment_bytes = 0;
   std::uint64_t arena_bytes = 0;
-  std::vector<std::string> tenants;      // who may connect, the home tenant first; empty: anybody, "default" is at home
+  std::vector<std::string> tenants;  // who may connect, the home tenant first; empty: anybody, "default" is at home
   std::vector<std::string> directories;  // socket paths
   NodeLimits limits;
 };

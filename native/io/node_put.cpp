@@ -24,9 +24,7 @@ class PutRun {
     for (std::size_t begin = 0; begin < waiting.size() && failure_ == Reason::none;) {
       const bool small = is_small(waiting[begin]);
       std::size_t end = begin;
-      while (end < waiting.size() && is_small(waiting[end]) == small) {
-        ++end;
-      }
+      while (end < waiting.size() && is_small(waiting[end]) == small) { ++end; }
       const auto at = waiting.begin();
       put_run({at + static_cast<std::ptrdiff_t>(begin), at + static_cast<std::ptrdiff_t>(end)}, small);
       begin = end;
@@ -41,7 +39,9 @@ class PutRun {
   }
 
  private:
-  [[nodiscard]] bool is_small(std::size_t index) const { return values_.lengths[index] <= session_.info().small_put_bytes_max; }
+  [[nodiscard]] bool is_small(std::size_t index) const {
+    return values_.lengths[index] <= session_.info().small_put_bytes_max;
+  }
 
   // What no node would take is refused here, before anything is asked.
   [[nodiscard]] std::vector<std::size_t> admissible() {
@@ -117,9 +117,7 @@ class PutRun {
 
   void put_small(std::span<const std::size_t> window) {
     std::uint64_t total = 0;
-    for (const std::size_t index : window) {
-      total += values_.lengths[index];
-    }
+    for (const std::size_t index : window) { total += values_.lengths[index]; }
     std::vector<std::byte> bytes(total);
     PutInline message;
     message.incarnation = session_.info().incarnation;
@@ -146,13 +144,9 @@ class PutRun {
       message.incarnation = session_.info().incarnation;
       message.arena_preferred = session_.info().connection;
       message.items.reserve(window.size());
-      for (const std::size_t index : window) {
-        message.items.push_back(spec_of(index));
-      }
+      for (const std::size_t index : window) { message.items.push_back(spec_of(index)); }
       const std::optional<ReserveReply> reply = ask(MessageType::reserve, message, window.size());
-      if (!reply) {
-        return;
-      }
+      if (!reply) { return; }
       std::vector<std::size_t> reserved;
       std::vector<std::size_t> again;
       std::vector<ReserveResult> places;
@@ -195,22 +189,14 @@ class PutRun {
         note(written[at], reply->items[at], commit.items[at].checksum);
       }
     }
-    if (!abort.generations.empty()) {
-      session_.post(MessageType::abort, abort);
-    }
+    if (!abort.generations.empty()) { session_.post(MessageType::abort, abort); }
   }
 
   Reason write(std::size_t index, const ReserveResult& place, std::uint32_t& checksum) {
-    if (place.extent.length != values_.lengths[index]) {
-      return Reason::protocol;
-    }
-    if (!client_.uses_shared_memory(session_)) {
-      return write_over_socket(index, place.generation, checksum);
-    }
+    if (place.extent.length != values_.lengths[index]) { return Reason::protocol; }
+    if (!client_.uses_shared_memory(session_)) { return write_over_socket(index, place.generation, checksum); }
     const Session::Arena arena = session_.arena(place.extent.arena_index, Mapping::Access::write, deadline_);
-    if (!arena.mapping) {
-      return arena.reason;
-    }
+    if (!arena.mapping) { return arena.reason; }
     Gather gather(values_.pieces_of(index));
     gather.next(arena.mapping->mutable_bytes(place.extent.offset, place.extent.length));
     checksum = gather.checksum();
@@ -221,17 +207,14 @@ class PutRun {
     Gather gather(values_.pieces_of(index));
     std::vector<std::byte> chunk(std::min(values_.lengths[index], write_bytes));
     for (std::uint64_t offset = 0; offset < values_.lengths[index]; offset += chunk.size()) {
-      const MutableBytes bytes = MutableBytes(chunk).first(std::min<std::uint64_t>(chunk.size(), values_.lengths[index] - offset));
+      const MutableBytes bytes =
+          MutableBytes(chunk).first(std::min<std::uint64_t>(chunk.size(), values_.lengths[index] - offset));
       gather.next(bytes);
       Write message{session_.info().incarnation, generation, offset, bytes};
       const Answer answer = client_.peer().call(session_, MessageType::write, message, deadline_);
       const std::optional<Outcomes> reply = decoded<Outcomes>(answer);
-      if (!reply || reply->items.size() != 1) {
-        return reason_of(answer);
-      }
-      if (reply->items[0].status != Status::done) {
-        return reply->items[0].reason;
-      }
+      if (!reply || reply->items.size() != 1) { return reason_of(answer); }
+      if (reply->items[0].status != Status::done) { return reply->items[0].reason; }
     }
     checksum = gather.checksum();
     return Reason::none;
@@ -253,14 +236,10 @@ PutReport NodeClient::put(const Values& values, const PutSettings& settings, Dea
     throw std::invalid_argument("as many tags as keys are needed, or none");
   }
   const Session::Opened opened = peer_.session(deadline);
-  if (opened.session) {
-    return PutRun(*this, *opened.session, values, settings, deadline).run();
-  }
+  if (opened.session) { return PutRun(*this, *opened.session, values, settings, deadline).run(); }
   PutReport report;
   report.items.resize(values.count());
-  for (KeyPut& item : report.items) {
-    item.reason = opened.reason;
-  }
+  for (KeyPut& item : report.items) { item.reason = opened.reason; }
   return report;
 }
 

@@ -106,7 +106,8 @@ void NodeService::clear(Connection& connection, const Frame& frame) {
     throw Refusal{Reason::access_denied, "denied_clear", "this tenant may clear its own namespaces only"};
   }
   if (is_current(request.incarnation)) {
-    answer.object_count = table_.clear(scoped_namespace(request.namespace_id, connection.principal.tenant_id), boot_ms());
+    answer.object_count =
+        table_.clear(scoped_namespace(request.namespace_id, connection.principal.tenant_id), boot_ms());
   }
   reply(connection, frame, answer);
 }

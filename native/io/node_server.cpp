@@ -15,9 +15,7 @@ NodeServer::~NodeServer() { stop(); }
 
 void NodeServer::start() {
   const std::lock_guard lock(mutex_);
-  if (started_) {
-    throw std::logic_error("a node server starts once");
-  }
+  if (started_) { throw std::logic_error("a node server starts once"); }
   segment_ = std::make_unique<Segment>(options_.identity.name, options_.segment_bytes, options_.arena_bytes);
   service_ = std::make_unique<NodeService>(loop_, options_, *segment_);
   service_->start();
@@ -35,9 +33,7 @@ void NodeServer::populate() {
 
 void NodeServer::stop() {
   const std::lock_guard lock(mutex_);
-  if (!loop_thread_.joinable()) {
-    return;
-  }
+  if (!loop_thread_.joinable()) { return; }
   stopping_.store(true);
   populate_thread_.join();
   loop_.post([this] { service_->stop(); });
@@ -47,27 +43,21 @@ void NodeServer::stop() {
 
 std::string NodeServer::status() {
   const std::lock_guard lock(mutex_);
-  if (!service_) {
-    return "{}";
-  }
+  if (!service_) { return "{}"; }
   const auto ask = [this] { return service_->status(std::numeric_limits<std::size_t>::max()); };
   return loop_thread_.joinable() ? call_in_loop(loop_, ask) : ask();
 }
 
 CounterMap NodeServer::counters() {
   const std::lock_guard lock(mutex_);
-  if (!service_) {
-    return {};
-  }
+  if (!service_) { return {}; }
   const auto ask = [this] { return service_->counters(); };
   return loop_thread_.joinable() ? call_in_loop(loop_, ask) : ask();
 }
 
 std::string NodeServer::check_integrity() {
   const std::lock_guard lock(mutex_);
-  if (!service_) {
-    return {};
-  }
+  if (!service_) { return {}; }
   const auto ask = [this] { return service_->check_integrity(); };
   return loop_thread_.joinable() ? call_in_loop(loop_, ask) : ask();
 }

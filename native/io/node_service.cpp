@@ -47,9 +47,7 @@ void NodeService::start() {
 
 void NodeService::stop() {
   server_.close_all();
-  for (const auto& publisher : publishers_) {
-    publisher->close();
-  }
+  for (const auto& publisher : publishers_) { publisher->close(); }
 }
 
 void NodeService::tick() {
@@ -61,49 +59,33 @@ void NodeService::tick() {
   table_.revoke_holds(now_ms);
   table_.expire(now_ms, expire_count_max);
   settle();
-  for (const auto& publisher : publishers_) {
-    publisher->tick(now_ms);
-  }
+  for (const auto& publisher : publishers_) { publisher->tick(now_ms); }
 }
 
 bool NodeService::work() {
   bool more = false;
-  for (const auto& publisher : publishers_) {
-    more = publisher->work() || more;
-  }
+  for (const auto& publisher : publishers_) { more = publisher->work() || more; }
   return more;
 }
 
 void NodeService::invalidate_freed() {
   table_.take_freed(freed_);
-  for (const Extent& extent : freed_) {
-    segment_.invalidate(extent);
-  }
+  for (const Extent& extent : freed_) { segment_.invalidate(extent); }
   freed_.clear();
 }
 
 void NodeService::settle() {
   invalidate_freed();
   table_.take_events(events_);
-  if (events_.empty()) {
-    return;
-  }
+  if (events_.empty()) { return; }
   for (const Event& event : events_) {
     switch (event.kind) {
-      case EventKind::stored:
-        (void)index_.stored(self_, event);
-        break;
-      case EventKind::removed:
-        index_.removed(self_, event);
-        break;
-      case EventKind::cleared:
-        index_.cleared(self_);
-        break;
+      case EventKind::stored: (void)index_.stored(self_, event); break;
+      case EventKind::removed: index_.removed(self_, event); break;
+      case EventKind::cleared: index_.cleared(self_); break;
     }
   }
-  for (const auto& publisher : publishers_) {
-    publisher->enqueue(events_);
-  }
+  for (const auto& publisher : publishers_) { publisher->enqueue(events_); }
   events_.clear();
 }
 
@@ -117,7 +99,8 @@ void NodeService::admit(Connection& connection) {
     throw Refusal{Reason::access_denied, "refused_tenant", "tenant '" + principal.tenant + "' may not use this node"};
   }
   principal.home_tenant = principal.tenant == (tenants.empty() ? default_tenant : std::string_view(tenants.front()));
-  principal.shared_memory = principal.home_tenant && connection.peer.user_id == ::geteuid() && connection.peer.process.open();
+  principal.shared_memory =
+      principal.home_tenant && connection.peer.user_id == ::geteuid() && connection.peer.process.open();
 }
 
 Welcome NodeService::welcome(const Connection& connection) {
@@ -136,9 +119,7 @@ bool NodeService::lost(Connection& connection) {
     return false;  // whoever never had the memory cannot write to it any more
   }
   const ObjectTable::ConnectionStats own = table_.connection_stats(connection.id);
-  if (own.hold_count + own.reservation_count + own.quarantined_count == 0) {
-    return false;
-  }
+  if (own.hold_count + own.reservation_count + own.quarantined_count == 0) { return false; }
   table_.quarantine_connection(connection.id);
   settle();
   return true;
@@ -152,66 +133,46 @@ void NodeService::gone(ConnectionId connection) {
 void NodeService::serve(Connection& connection, const Frame& frame) {
   const auto verb = static_cast<MessageType>(frame.header.type);
   if (!authorize(connection.principal, verb, connection.principal.tenant_id)) {
-    throw Refusal{Reason::access_denied, "denied_verb", "this verb is not allowed to tenant '" + connection.principal.tenant + "'"};
+    throw Refusal{Reason::access_denied, "denied_verb",
+                  "this verb is not allowed to tenant '" + connection.principal.tenant + "'"};
   }
-  if (frame.header.type < requests_.size()) {
-    ++requests_[frame.header.type];
-  }
+  if (frame.header.type < requests_.size()) { ++requests_[frame.header.type]; }
   serve_object_verb(connection, frame);
   settle();
 }
 
 void NodeService::serve_object_verb(Connection& connection, const Frame& frame) {
   switch (static_cast<MessageType>(frame.header.type)) {
-    case MessageType::reserve:
-      return reserve(connection, frame);
-    case MessageType::commit:
-      return commit(connection, frame);
-    case MessageType::abort:
-      return abort(connection, frame);
-    case MessageType::put_inline:
-      return put_inline(connection, frame);
-    case MessageType::write:
-      return write(connection, frame);
-    case MessageType::hold:
-      return hold(connection, frame);
-    case MessageType::release:
-      return release(connection, frame);
-    case MessageType::read:
-      return read(connection, frame);
-    case MessageType::exists:
-      return exists(connection, frame);
+    case MessageType::reserve: return reserve(connection, frame);
+    case MessageType::commit: return commit(connection, frame);
+    case MessageType::abort: return abort(connection, frame);
+    case MessageType::put_inline: return put_inline(connection, frame);
+    case MessageType::write: return write(connection, frame);
+    case MessageType::hold: return hold(connection, frame);
+    case MessageType::release: return release(connection, frame);
+    case MessageType::read: return read(connection, frame);
+    case MessageType::exists: return exists(connection, frame);
     case MessageType::remove:
     case MessageType::pin:
-    case MessageType::unpin:
-      return change_keys(connection, frame);
-    case MessageType::why:
-      return why(connection, frame);
-    case MessageType::damaged:
-      return damaged(connection, frame);
-    default:
-      return serve_other_verb(connection, frame);
+    case MessageType::unpin: return change_keys(connection, frame);
+    case MessageType::why: return why(connection, frame);
+    case MessageType::damaged: return damaged(connection, frame);
+    default: return serve_other_verb(connection, frame);
   }
 }
 
 void NodeService::serve_other_verb(Connection& connection, const Frame& frame) {
   switch (static_cast<MessageType>(frame.header.type)) {
-    case MessageType::clear:
-      return clear(connection, frame);
-    case MessageType::list:
-      return list(connection, frame);
-    case MessageType::match:
-      return match(connection, frame);
-    case MessageType::describe:
-      return describe(connection, frame);
-    case MessageType::stat:
-      return stat(connection, frame);
-    case MessageType::arena:
-      return arena(connection, frame);
-    case MessageType::ping:
-      return append_empty_frame(connection.stream.output(), reply_header(connection, frame));
+    case MessageType::clear: return clear(connection, frame);
+    case MessageType::list: return list(connection, frame);
+    case MessageType::match: return match(connection, frame);
+    case MessageType::describe: return describe(connection, frame);
+    case MessageType::stat: return stat(connection, frame);
+    case MessageType::arena: return arena(connection, frame);
+    case MessageType::ping: return append_empty_frame(connection.stream.output(), reply_header(connection, frame));
     default:
-      throw Refusal{Reason::protocol, "malformed_unknown_type", "unknown message type " + std::to_string(frame.header.type)};
+      throw Refusal{Reason::protocol, "malformed_unknown_type",
+                    "unknown message type " + std::to_string(frame.header.type)};
   }
 }
 

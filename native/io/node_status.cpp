@@ -8,11 +8,31 @@
 namespace moonpool {
 namespace {
 
-constexpr std::array reason_names = {
-    "none",           "never_stored",     "evicted",   "expired",     "removed",           "damaged", "incomplete_bundle",
-    "not_committed",  "no_parent",        "key_too_long", "value_too_large", "wrong_length", "connection_limit", "not_yours",
-    "deadline",       "unavailable",      "timed_out", "digest_collision", "warming",       "access_denied", "wrong_incarnation",
-    "cleared",        "engine_gave_up",   "bad_request", "protocol"};
+constexpr std::array reason_names = {"none",
+                                     "never_stored",
+                                     "evicted",
+                                     "expired",
+                                     "removed",
+                                     "damaged",
+                                     "incomplete_bundle",
+                                     "not_committed",
+                                     "no_parent",
+                                     "key_too_long",
+                                     "value_too_large",
+                                     "wrong_length",
+                                     "connection_limit",
+                                     "not_yours",
+                                     "deadline",
+                                     "unavailable",
+                                     "timed_out",
+                                     "digest_collision",
+                                     "warming",
+                                     "access_denied",
+                                     "wrong_incarnation",
+                                     "cleared",
+                                     "engine_gave_up",
+                                     "bad_request",
+                                     "protocol"};
 
 struct Figure {
   const char* name;
@@ -46,9 +66,10 @@ constexpr std::array table_figures = {
     Figure{"aborted_total", &TableStats::aborted_total},
 };
 
-constexpr std::array verb_names = {"",     "hello",  "authenticate", "reserve", "commit", "abort",  "put_inline", "write", "hold",
-                                   "release", "read", "exists",      "remove",  "pin",    "unpin",  "clear",      "why",   "list",
-                                   "match", "locate", "describe",    "stat",    "ping",   "arena",  "events",     "goodbye", "damaged"};
+constexpr std::array verb_names = {"",      "hello", "authenticate", "reserve", "commit",  "abort",  "put_inline",
+                                   "write", "hold",  "release",      "read",    "exists",  "remove", "pin",
+                                   "unpin", "clear", "why",          "list",    "match",   "locate", "describe",
+                                   "stat",  "ping",  "arena",        "events",  "goodbye", "damaged"};
 
 }  // namespace
 
@@ -59,15 +80,15 @@ const char* name_of(Reason reason) {
 
 void write_stats(JsonWriter& json, const TableStats& stats) {
   json.begin_object();
-  for (const Figure& figure : table_figures) {
-    json.field(figure.name, stats.*figure.member);
-  }
+  for (const Figure& figure : table_figures) { json.field(figure.name, stats.*figure.member); }
   json.end_object();
 }
 
 void write_stats(JsonWriter& json, const IndexStats& stats) {
   json.begin_object();
-  json.field("holder_count", stats.holder_count).field("object_count", stats.object_count).field("block_count", stats.block_count);
+  json.field("holder_count", stats.holder_count)
+      .field("object_count", stats.object_count)
+      .field("block_count", stats.block_count);
   json.field("entry_count", stats.entry_count).field("bytes", stats.bytes).field("stored_total", stats.stored_total);
   json.field("removed_total", stats.removed_total).field("unknown_removed_total", stats.unknown_removed_total);
   json.field("refused_full_total", stats.refused_full_total);
@@ -77,9 +98,7 @@ void write_stats(JsonWriter& json, const IndexStats& stats) {
 CounterMap NodeService::counters() const {
   CounterMap all = server_.counters();
   const TableStats stats = table_.stats();
-  for (const Figure& figure : table_figures) {
-    all[figure.name] = stats.*figure.member;
-  }
+  for (const Figure& figure : table_figures) { all[figure.name] = stats.*figure.member; }
   for (std::size_t index = 1; index < reason_names.size(); ++index) {
     all[std::string("misses_") + reason_names[index]] = misses_[index];
     all[std::string("refused_") + reason_names[index]] = refusals_[index];
@@ -98,13 +117,13 @@ void NodeService::write_connections(JsonWriter& json, bool with_descriptions) co
   const std::uint64_t now_ms = boot_ms();
   json.key("connections").begin_array();
   for (const auto& [id, connection] : server_.connections()) {
-    if (connection->state != Connection::State::ready) {
-      continue;
-    }
+    if (connection->state != Connection::State::ready) { continue; }
     const ObjectTable::ConnectionStats own = table_.connection_stats(id);
     const Principal& principal = connection->principal;
     json.begin_object();
-    json.field("connection", id).field("name", std::string_view(principal.name)).field("tenant", std::string_view(principal.tenant));
+    json.field("connection", id)
+        .field("name", std::string_view(principal.name))
+        .field("tenant", std::string_view(principal.tenant));
     json.field("process_id", static_cast<std::uint64_t>(connection->peer.process_id));
     json.field("transport", principal.shared_memory ? "shared_memory" : "socket");
     json.field("held_bytes", own.held_bytes).field("hold_count", own.hold_count);
@@ -132,7 +151,8 @@ std::string NodeService::status_document(bool with_descriptions) const {
   json.begin_object();
   json.field("incarnation", options_.identity.incarnation).field("name", std::string_view(options_.identity.name));
   json.field("site", std::string_view(options_.identity.site)).field("uptime_ms", boot_ms() - started_ms_);
-  json.field("process_id", static_cast<std::uint64_t>(::getpid())).field("path", std::string_view(options_.identity.path));
+  json.field("process_id", static_cast<std::uint64_t>(::getpid()))
+      .field("path", std::string_view(options_.identity.path));
   json.field("state", memory_refused_ ? "memory_refused" : populated_ ? "ready" : "warming");
   const std::vector<std::uint64_t> arenas = segment_.arena_bytes();
   json.key("segment").begin_object().field("segment_bytes", options_.segment_bytes).field("arena_count", arenas.size());
@@ -144,9 +164,7 @@ std::string NodeService::status_document(bool with_descriptions) const {
   write_connections(json, with_descriptions);
   write_directories(json);
   json.key("counters").begin_object();
-  for (const auto& [name, value] : counters()) {
-    json.field(name, value);
-  }
+  for (const auto& [name, value] : counters()) { json.field(name, value); }
   json.end_object().end_object();
   return json.take();
 }

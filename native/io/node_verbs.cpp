@@ -33,15 +33,14 @@ std::size_t index_of(Reason reason) { return std::min<std::size_t>(static_cast<s
 }  // namespace
 
 bool NodeService::is_current(std::uint64_t incarnation) {
-  if (incarnation == options_.identity.incarnation) {
-    return true;
-  }
+  if (incarnation == options_.identity.incarnation) { return true; }
   server_.count("wrong_incarnation");
   return false;
 }
 
 bool NodeService::fits(const Connection& connection, const KeyRef& key) {
-  if (connection.principal.home_tenant || key.digest == key_digest(options_.identity.secret, connection.principal.tenant_id, key.key)) {
+  if (connection.principal.home_tenant ||
+      key.digest == key_digest(options_.identity.secret, connection.principal.tenant_id, key.key)) {
     return true;
   }
   server_.count("denied_digest");
@@ -51,19 +50,13 @@ bool NodeService::fits(const Connection& connection, const KeyRef& key) {
 void NodeService::count_miss(Reason reason) { ++misses_[index_of(reason)]; }
 
 ReserveResult NodeService::reserve_one(const Connection& connection, PutSpec& spec, std::uint32_t arena_preferred) {
-  if (!populated_) {
-    return refused(Reason::warming);
-  }
-  if (!fits(connection, {spec.digest, spec.key})) {
-    return refused(Reason::access_denied);
-  }
+  if (!populated_) { return refused(Reason::warming); }
+  if (!fits(connection, {spec.digest, spec.key})) { return refused(Reason::access_denied); }
   spec.tenant_id = connection.principal.tenant_id;
   spec.tag.namespace_id = scoped_namespace(spec.tag.namespace_id, spec.tenant_id);
   const ReserveResult result = table_.reserve(spec, connection.id, arena_preferred, boot_ms());
   invalidate_freed();  // before the header is written: what was freed may lie where it goes
-  if (result.status == Status::stored) {
-    segment_.write_header(result.extent, result.generation, spec.digest);
-  }
+  if (result.status == Status::stored) { segment_.write_header(result.extent, result.generation, spec.digest); }
   return result;
 }
 
@@ -73,10 +66,9 @@ void NodeService::reserve(Connection& connection, const Frame& frame) {
   ReserveReply answer;
   answer.items.reserve(request.items.size());
   for (PutSpec& spec : request.items) {
-    answer.items.push_back(current ? reserve_one(connection, spec, request.arena_preferred) : refused(Reason::wrong_incarnation));
-    if (answer.items.back().status == Status::refused) {
-      ++refusals_[index_of(answer.items.back().reason)];
-    }
+    answer.items.push_back(current ? reserve_one(connection, spec, request.arena_preferred)
+                                   : refused(Reason::wrong_incarnation));
+    if (answer.items.back().status == Status::refused) { ++refusals_[index_of(answer.items.back().reason)]; }
   }
   reply(connection, frame, answer);
 }
@@ -109,19 +101,16 @@ void NodeService::abort(Connection& connection, const Frame& frame) {
   Outcomes answer;
   answer.items.reserve(request.generations.size());
   for (const Generation generation : request.generations) {
-    answer.items.push_back(current ? table_.abort(connection.id, generation) : Outcome{Status::refused, Reason::wrong_incarnation});
+    answer.items.push_back(current ? table_.abort(connection.id, generation)
+                                   : Outcome{Status::refused, Reason::wrong_incarnation});
   }
   reply(connection, frame, answer);
 }
 
 ReserveResult NodeService::put_one(const Connection& connection, InlineItem& item) {
-  if (item.spec.length != item.value.size()) {
-    return refused(Reason::wrong_length);
-  }
+  if (item.spec.length != item.value.size()) { return refused(Reason::wrong_length); }
   const ReserveResult reserved = reserve_one(connection, item.spec, connection.id);
-  if (reserved.status != Status::stored) {
-    return reserved;
-  }
+  if (reserved.status != Status::stored) { return reserved; }
   if (copy_crc32c(segment_.mutable_value(reserved.extent), item.value) != item.checksum) {
     (void)table_.abort(connection.id, reserved.generation);
     return refused(Reason::damaged);
@@ -166,7 +155,9 @@ void NodeService::hold(Connection& connection, const Frame& frame) {
   const Hold request = decoded<Hold>(frame);
   const bool current = is_current(request.incarnation);
   const std::uint64_t now_ms = boot_ms();
-  const std::uint64_t deadline_ms = request.view ? 0 : now_ms + std::min<std::uint64_t>(std::max(request.deadline_ms, 1U), options_.limits.copy_hold_ms);
+  const std::uint64_t deadline_ms =
+      request.view ? 0
+                   : now_ms + std::min<std::uint64_t>(std::max(request.deadline_ms, 1U), options_.limits.copy_hold_ms);
   HoldReply answer;
   answer.items.reserve(request.keys.size());
   for (const KeyRef& key : request.keys) {
@@ -177,7 +168,8 @@ void NodeService::hold(Connection& connection, const Frame& frame) {
     } else if (!fits(connection, key)) {
       answer.items.push_back(missed(Reason::access_denied));
     } else {
-      answer.items.push_back(table_.hold(key.digest, key.key, connection.principal.tenant_id, connection.id, deadline_ms, now_ms));
+      answer.items.push_back(
+          table_.hold(key.digest, key.key, connection.principal.tenant_id, connection.id, deadline_ms, now_ms));
     }
     if (answer.items.back().status == Status::hit) {
       read_bytes_ += answer.items.back().extent.length;
@@ -190,13 +182,9 @@ void NodeService::hold(Connection& connection, const Frame& frame) {
 
 void NodeService::release(Connection& connection, const Frame& frame) {
   const Release request = decoded<Release>(frame);
-  if (!is_current(request.incarnation)) {
-    return;
-  }
+  if (!is_current(request.incarnation)) { return; }
   for (const Generation generation : request.generations) {
-    if (table_.release(connection.id, generation).status != Status::done) {
-      server_.count("released_late");
-    }
+    if (table_.release(connection.id, generation).status != Status::done) { server_.count("released_late"); }
   }
 }
 

@@ -14,17 +14,13 @@ PeerClient::PeerClient(PeerOptions options) : options_(std::move(options)) {
 PeerClient::~PeerClient() {
   // A parent's state may hold locks that no thread of this process will ever give back: it stays as it is.
   for (std::unique_ptr<State>& one : states_) {
-    if (one->fork_count != fork_count()) {
-      (void)one.release();
-    }
+    if (one->fork_count != fork_count()) { (void)one.release(); }
   }
 }
 
 PeerClient::State& PeerClient::state() {
   State* current = state_.load();
-  if (current->fork_count == fork_count()) {
-    return *current;
-  }
+  if (current->fork_count == fork_count()) { return *current; }
   auto fresh = std::make_unique<State>();
   fresh->fork_count = fork_count();
   {
@@ -54,27 +50,17 @@ Session::Opened PeerClient::connect(std::uint64_t timeout_ms) {
 }
 
 Session::Opened PeerClient::session(Deadline deadline) {
-  if (closed()) {
-    throw std::logic_error("the client is closed");
-  }
-  if (!connect_called_.load()) {
-    throw std::logic_error("connect() comes first");
-  }
+  if (closed()) { throw std::logic_error("the client is closed"); }
+  if (!connect_called_.load()) { throw std::logic_error("connect() comes first"); }
   State& current = state();
-  if (std::shared_ptr<Session> session = living(current)) {
-    return {std::move(session), Reason::none, {}};
-  }
+  if (std::shared_ptr<Session> session = living(current)) { return {std::move(session), Reason::none, {}}; }
   return reconnect(current, deadline);
 }
 
 Session::Opened PeerClient::reconnect(State& current, Deadline deadline) {
   const Turn::Guard turn = current.connecting.take(deadline);
-  if (!turn) {
-    return {nullptr, Reason::timed_out, "another thread is still connecting"};
-  }
-  if (std::shared_ptr<Session> session = living(current)) {
-    return {std::move(session), Reason::none, {}};
-  }
+  if (!turn) { return {nullptr, Reason::timed_out, "another thread is still connecting"}; }
+  if (std::shared_ptr<Session> session = living(current)) { return {std::move(session), Reason::none, {}}; }
   {
     const std::lock_guard lock(current.mutex);
     if (current.breaker.open(steady_us())) {
@@ -104,9 +90,7 @@ Session::Opened PeerClient::reconnect(State& current, Deadline deadline) {
 }
 
 void PeerClient::close() {
-  if (closed_.exchange(true)) {
-    return;
-  }
+  if (closed_.exchange(true)) { return; }
   State& current = state();
   std::shared_ptr<Session> session;
   const std::lock_guard lock(current.mutex);
@@ -138,9 +122,7 @@ std::optional<Answer> PeerClient::refuse_if_silent(Session& session) {
   State& current = state();
   {
     const std::lock_guard lock(current.mutex);
-    if (!current.breaker.open(steady_us())) {
-      return std::nullopt;
-    }
+    if (!current.breaker.open(steady_us())) { return std::nullopt; }
   }
   if (!session.drain()) {
     Answer refused;
@@ -154,9 +136,7 @@ std::optional<Answer> PeerClient::refuse_if_silent(Session& session) {
 }
 
 Answer PeerClient::noted(Answer answer) {
-  if (answer.reason != Reason::none && !(answer.reason == Reason::timed_out && answer.asked)) {
-    return answer;
-  }
+  if (answer.reason != Reason::none && !(answer.reason == Reason::timed_out && answer.asked)) { return answer; }
   State& current = state();
   const std::lock_guard lock(current.mutex);
   if (answer.reason == Reason::none) {
@@ -169,12 +149,8 @@ Answer PeerClient::noted(Answer answer) {
 
 Answer PeerClient::ask_empty(MessageType type, Deadline deadline) {
   const Session::Opened opened = session(deadline);
-  if (!opened.session) {
-    return unanswered(opened);
-  }
-  if (std::optional<Answer> refused = refuse_if_silent(*opened.session)) {
-    return *std::move(refused);
-  }
+  if (!opened.session) { return unanswered(opened); }
+  if (std::optional<Answer> refused = refuse_if_silent(*opened.session)) { return *std::move(refused); }
   return noted(opened.session->call_empty(type, deadline));
 }
 

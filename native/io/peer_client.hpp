@@ -29,9 +29,7 @@ class PeerClient {
 
   template <class Message>
   [[nodiscard]] Answer call(Session& session, MessageType type, const Message& message, Deadline deadline) {
-    if (std::optional<Answer> refused = refuse_if_silent(session)) {
-      return *std::move(refused);
-    }
+    if (std::optional<Answer> refused = refuse_if_silent(session)) { return *std::move(refused); }
     return noted(session.call(type, message, deadline));
   }
   // Session and exchange in one, for messages that do not depend on the session.

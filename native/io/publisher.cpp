@@ -29,14 +29,10 @@ bool is_reply(const Frame& frame, MessageType type) {
 
 const char* name_of(Publisher::State state) {
   switch (state) {
-    case Publisher::State::away:
-      return "away";
-    case Publisher::State::greeting:
-      return "greeting";
-    case Publisher::State::snapshot:
-      return "snapshot";
-    case Publisher::State::live:
-      return "live";
+    case Publisher::State::away: return "away";
+    case Publisher::State::greeting: return "greeting";
+    case Publisher::State::snapshot: return "snapshot";
+    case Publisher::State::live: return "live";
   }
   return "unknown";
 }
@@ -48,12 +44,8 @@ Publisher::~Publisher() = default;
 
 void Publisher::tick(std::uint64_t now_ms) {
   closed_.clear();
-  if (state_ == State::greeting && now_ms > greeting_since_ms_ + greeting_ms_max) {
-    disconnect();
-  }
-  if (state_ == State::away && now_ms >= retry_at_ms_) {
-    connect();
-  }
+  if (state_ == State::greeting && now_ms > greeting_since_ms_ + greeting_ms_max) { disconnect(); }
+  if (state_ == State::away && now_ms >= retry_at_ms_) { connect(); }
 }
 
 void Publisher::connect() {
@@ -125,14 +117,10 @@ bool Publisher::take(const Frame& frame) {
   if (state_ == State::greeting) {
     return is_reply(frame, MessageType::hello) ? take_challenge(frame) : take_welcome(frame);
   }
-  if (!is_reply(frame, MessageType::events)) {
-    return false;
-  }
+  if (!is_reply(frame, MessageType::events)) { return false; }
   Reader reader(frame.payload);
   const std::optional<EventsReply> reply = EventsReply::decode(reader);
-  if (!reply || reply->sequence >= sequence_) {
-    return false;
-  }
+  if (!reply || reply->sequence >= sequence_) { return false; }
   acknowledged_ = std::max(acknowledged_, reply->sequence + 1);
   return true;
 }
@@ -140,9 +128,7 @@ bool Publisher::take(const Frame& frame) {
 bool Publisher::take_challenge(const Frame& frame) {
   Reader reader(frame.payload);
   const std::optional<Challenge> challenge = Challenge::decode(reader);
-  if (!challenge) {
-    return false;
-  }
+  if (!challenge) { return false; }
   server_nonce_ = challenge->nonce;
   Authenticate proof;
   proof.proof = client_proof({identity_.secret, server_nonce_, client_nonce_}, identity_.path, identity_.name);
@@ -152,7 +138,8 @@ bool Publisher::take_challenge(const Frame& frame) {
 
 bool Publisher::take_welcome(const Frame& frame) {
   Reader reader(frame.payload);
-  const std::optional<Welcome> welcome = is_reply(frame, MessageType::authenticate) ? Welcome::decode(reader) : std::nullopt;
+  const std::optional<Welcome> welcome =
+      is_reply(frame, MessageType::authenticate) ? Welcome::decode(reader) : std::nullopt;
   if (!welcome || !equal_proofs(welcome->proof, server_proof({identity_.secret, server_nonce_, client_nonce_}))) {
     return false;
   }
@@ -185,9 +172,7 @@ bool Publisher::can_send() const {
 }
 
 bool Publisher::work() {
-  if ((state_ != State::snapshot && state_ != State::live) || !can_send()) {
-    return false;
-  }
+  if ((state_ != State::snapshot && state_ != State::live) || !can_send()) { return false; }
   if (!waiting_.empty()) {  // before the next chunk: the order of the stream is the order of the table
     const auto count = static_cast<std::ptrdiff_t>(std::min(waiting_.size(), events_per_message_max));
     send_events(EventsPhase::live, {waiting_.begin(), waiting_.begin() + count});
@@ -195,9 +180,7 @@ bool Publisher::work() {
   } else if (state_ == State::snapshot) {
     std::vector<Event> events;
     cursor_ = source_(cursor_, chunk_count, events);
-    if (!events.empty()) {
-      send_events(EventsPhase::snapshot_chunk, std::move(events));
-    }
+    if (!events.empty()) { send_events(EventsPhase::snapshot_chunk, std::move(events)); }
     if (cursor_ == 0) {
       send_events(EventsPhase::snapshot_end, {});
       state_ = State::live;
@@ -221,8 +204,8 @@ void Publisher::flush() {
     disconnect();
     return;
   }
-  const std::uint32_t events = static_cast<std::uint32_t>(EPOLLIN) |
-                               (stream_->unsent_bytes() > 0 ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
+  const std::uint32_t events =
+      static_cast<std::uint32_t>(EPOLLIN) | (stream_->unsent_bytes() > 0 ? static_cast<std::uint32_t>(EPOLLOUT) : 0U);
   if (events != watched_events_) {
     loop_.change(stream_->socket().number(), events);
     watched_events_ = events;

@@ -7,7 +7,8 @@
 namespace moonpool {
 
 // Fills `into` with visible objects from cursor on and returns the next cursor, 0 at the end.
-using SnapshotSource = std::function<std::uint64_t(std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into)>;
+using SnapshotSource =
+    std::function<std::uint64_t(std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into)>;
 
 class Publisher {
  public:

@@ -37,9 +37,7 @@ Segment::Segment(const std::string& label, std::uint64_t segment_bytes, std::uin
 std::vector<std::uint64_t> Segment::arena_bytes() const {
   std::vector<std::uint64_t> sizes;
   sizes.reserve(arenas_.size());
-  for (const Arena& arena : arenas_) {
-    sizes.push_back(arena.mapping->byte_count());
-  }
+  for (const Arena& arena : arenas_) { sizes.push_back(arena.mapping->byte_count()); }
   return sizes;
 }
 
@@ -47,9 +45,7 @@ bool Segment::populate(const std::atomic<bool>& stopping, std::atomic<std::uint6
   for (const Arena& arena : arenas_) {
     for (std::uint64_t offset = 0; offset < arena.mapping->byte_count(); offset += populate_step_bytes) {
       const std::uint64_t step = std::min(populate_step_bytes, arena.mapping->byte_count() - offset);
-      if (stopping.load() || !arena.mapping->populate(offset, step)) {
-        return false;
-      }
+      if (stopping.load() || !arena.mapping->populate(offset, step)) { return false; }
       populated_bytes.fetch_add(step);
     }
   }
@@ -86,9 +82,7 @@ MutableBytes Segment::mutable_value(const Extent& extent) {
 Descriptor Segment::lend(std::uint32_t arena_index, bool can_write) const {
   const Arena& arena = arenas_.at(arena_index);
   Descriptor copy(::fcntl((can_write ? arena.file : arena.file_for_reading).number(), F_DUPFD_CLOEXEC, 0));
-  if (!copy.open()) {
-    throw std::system_error(errno, std::generic_category(), "cannot lend an arena");
-  }
+  if (!copy.open()) { throw std::system_error(errno, std::generic_category(), "cannot lend an arena"); }
   return copy;
 }
 

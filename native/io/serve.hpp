@@ -10,13 +10,15 @@ template <class Message>
   Reader reader(frame.payload);
   std::optional<Message> message = Message::decode(reader);
   if (!message) {
-    throw Refusal{Reason::bad_request, "malformed_message", "a message of type " + std::to_string(frame.header.type) + " is malformed"};
+    throw Refusal{Reason::bad_request, "malformed_message",
+                  "a message of type " + std::to_string(frame.header.type) + " is malformed"};
   }
   return *std::move(message);
 }
 
 [[nodiscard]] inline FrameHeader reply_header(const Connection& connection, const Frame& request) {
-  const auto type = static_cast<std::uint16_t>(request.header.type | static_cast<std::uint16_t>(MessageType::reply_bit));
+  const auto type =
+      static_cast<std::uint16_t>(request.header.type | static_cast<std::uint16_t>(MessageType::reply_bit));
   return {0, type, connection.version, 0, request.header.request_id};
 }
 

@@ -26,7 +26,8 @@ bool may_spin() {
 
 bool poll_until(const Descriptor& socket, short events, Deadline deadline) {
   const std::uint64_t remaining_us = deadline.remaining_us();
-  const timespec limit{static_cast<time_t>(remaining_us / 1'000'000), static_cast<long>(remaining_us % 1'000'000 * 1'000)};
+  const timespec limit{static_cast<time_t>(remaining_us / 1'000'000),
+                       static_cast<long>(remaining_us % 1'000'000 * 1'000)};
   pollfd state{socket.number(), events, 0};
   return ::ppoll(&state, 1, &limit, nullptr) > 0;
 }
@@ -40,9 +41,7 @@ bool is_reply(const Frame& frame, MessageType type) {
 Session::Session(Descriptor socket) : stream_(std::move(socket)), fork_count_(fork_count()) {}
 
 Session::~Session() {
-  if (!of_this_process() || broken_.load() || info_.incarnation == 0) {
-    return;
-  }
+  if (!of_this_process() || broken_.load() || info_.incarnation == 0) { return; }
   flush_releases();
   append_empty_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::goodbye), version_});
   (void)stream_.flush();
@@ -131,15 +130,11 @@ bool Session::wait(Deadline deadline, bool also_to_send) {
     const std::uint64_t until_us = std::min(steady_us() + spin_us_max, deadline.at_us());
     pollfd state{stream_.socket().number(), events, 0};
     do {
-      if (::poll(&state, 1, 0) > 0) {
-        return true;
-      }
+      if (::poll(&state, 1, 0) > 0) { return true; }
     } while (steady_us() < until_us);
   }
   do {
-    if (poll_until(stream_.socket(), events, deadline)) {
-      return true;
-    }
+    if (poll_until(stream_.socket(), events, deadline)) { return true; }
   } while (!deadline.passed());
   return false;
 }
@@ -156,12 +151,8 @@ Session::Step Session::take_frames(std::uint32_t request_id, Answer& answer) {
       }
       return Step::broken;
     }
-    if (take_frame(frame, request_id, answer)) {
-      return Step::answered;
-    }
-    if (broken_.load()) {
-      return Step::broken;
-    }
+    if (take_frame(frame, request_id, answer)) { return Step::answered; }
+    if (broken_.load()) { return Step::broken; }
   }
   return next == FrameStream::Next::malformed ? Step::broken : Step::waiting;
 }
@@ -170,9 +161,7 @@ bool Session::take_frame(const Frame& frame, std::uint32_t request_id, Answer& a
   if (frame.header.request_id == request_id && request_id != 0) {
     answer.reason = Reason::none;
     answer.payload.assign(frame.payload.begin(), frame.payload.end());
-    if (is_reply(frame, MessageType::arena)) {
-      answer.file = stream_.take_descriptor();
-    }
+    if (is_reply(frame, MessageType::arena)) { answer.file = stream_.take_descriptor(); }
     return true;
   }
   const auto found = abandoned_.find(frame.header.request_id);
@@ -195,9 +184,7 @@ void Session::take_late(MessageType type, const Frame& frame) {
     if (const std::optional<HoldReply> reply = HoldReply::decode(reader)) {
       const std::lock_guard lock(releases_mutex_);
       for (const HoldResult& item : reply->items) {
-        if (item.status == Status::hit) {
-          releases_.push_back(item.generation);
-        }
+        if (item.status == Status::hit) { releases_.push_back(item.generation); }
       }
     }
   } else if (type == MessageType::reserve) {
@@ -205,9 +192,7 @@ void Session::take_late(MessageType type, const Frame& frame) {
     abort.incarnation = info_.incarnation;
     if (const std::optional<ReserveReply> reply = ReserveReply::decode(reader)) {
       for (const ReserveResult& item : reply->items) {
-        if (item.status == Status::stored) {
-          abort.generations.push_back(item.generation);
-        }
+        if (item.status == Status::stored) { abort.generations.push_back(item.generation); }
       }
     }
     if (!abort.generations.empty()) {
@@ -240,22 +225,16 @@ void Session::end_turn(Turn::Guard turn) {
     const bool sendable = !broken_.load() && stream_.unsent_bytes() < unsent_bytes_max;
     if (sendable) {
       flush_releases();
-      if (!stream_.flush()) {
-        broken_.store(true);
-      }
+      if (!stream_.flush()) { broken_.store(true); }
     }
     turn.give();
     const std::lock_guard lock(releases_mutex_);
-    if (sendable && !releases_.empty()) {
-      turn = turn_.take_if_free();
-    }
+    if (sendable && !releases_.empty()) { turn = turn_.take_if_free(); }
   }
 }
 
 void Session::release(std::span<const Generation> generations) {
-  if (!of_this_process() || generations.empty()) {
-    return;
-  }
+  if (!of_this_process() || generations.empty()) { return; }
   {
     const std::lock_guard lock(releases_mutex_);
     releases_.insert(releases_.end(), generations.begin(), generations.end());
@@ -264,9 +243,7 @@ void Session::release(std::span<const Generation> generations) {
 }
 
 void Session::send_without_waiting(MessageType type, std::vector<std::byte> frame) {
-  if (!of_this_process()) {
-    return;
-  }
+  if (!of_this_process()) { return; }
   Turn::Guard turn = turn_.take(Deadline::after_ms(0));
   if (turn && !broken_.load() && abandoned_.size() < abandoned_count_max) {
     abandoned_.emplace(enqueue(std::move(frame)), type);
@@ -276,21 +253,15 @@ void Session::send_without_waiting(MessageType type, std::vector<std::byte> fram
 
 bool Session::drain() {
   Turn::Guard turn = turn_.take_if_free();
-  if (!turn) {
-    return false;
-  }
+  if (!turn) { return false; }
   bool heard = false;
   Answer nobody;
   FrameStream::Received received = FrameStream::Received::some;
   while (!broken_.load() && (received = stream_.receive()) == FrameStream::Received::some) {
     heard = true;
-    if (take_frames(0, nobody) == Step::broken) {
-      broken_.store(true);
-    }
+    if (take_frames(0, nobody) == Step::broken) { broken_.store(true); }
   }
-  if (received == FrameStream::Received::ended) {
-    broken_.store(true);
-  }
+  if (received == FrameStream::Received::ended) { broken_.store(true); }
   end_turn(std::move(turn));
   return heard;
 }

@@ -11,7 +11,8 @@ namespace moonpool {
 Session::Opened Session::open(const PeerOptions& options, Deadline deadline) {
   Descriptor socket = connect_to(options.path);
   if (!socket.open()) {
-    return {nullptr, Reason::unavailable, "nobody answers at '" + options.path + "': " + std::generic_category().message(errno)};
+    return {nullptr, Reason::unavailable,
+            "nobody answers at '" + options.path + "': " + std::generic_category().message(errno)};
   }
   auto session = std::make_shared<Session>(std::move(socket));
   std::string message;
@@ -65,42 +66,35 @@ Reason Session::take_welcome(const Answer& answer, const Digest& proof, std::str
     message = "the peer does not know the secret of this pool";
     return Reason::access_denied;
   }
-  info_ = {welcome->incarnation,         welcome->tenant_id,          welcome->connection,
-           welcome->shared_memory,       welcome->small_put_bytes_max, std::string(welcome->node_name),
-           std::string(welcome->site),   welcome->arena_bytes};
+  info_ = {welcome->incarnation,       welcome->tenant_id,           welcome->connection,
+           welcome->shared_memory,     welcome->small_put_bytes_max, std::string(welcome->node_name),
+           std::string(welcome->site), welcome->arena_bytes};
   readable_.resize(info_.arena_bytes.size());
   writable_.resize(info_.arena_bytes.size());
   return Reason::none;
 }
 
 Session::Arena Session::arena(std::uint32_t index, Mapping::Access access, Deadline deadline) {
-  if (index >= info_.arena_bytes.size()) {
-    return {nullptr, Reason::protocol};
-  }
+  if (index >= info_.arena_bytes.size()) { return {nullptr, Reason::protocol}; }
   std::vector<std::shared_ptr<Mapping>>& known = access == Mapping::Access::write ? writable_ : readable_;
   {
     const std::lock_guard lock(arenas_mutex_);
-    if (known[index]) {
-      return {known[index], Reason::none};
-    }
+    if (known[index]) { return {known[index], Reason::none}; }
   }
   ArenaRequest request;
   request.arena_index = index;
   request.writable = access == Mapping::Access::write;
   const Answer answer = call(MessageType::arena, request, deadline);
-  if (answer.reason != Reason::none) {
-    return {nullptr, answer.reason};
-  }
+  if (answer.reason != Reason::none) { return {nullptr, answer.reason}; }
   Reader reader(answer.payload);
   const std::optional<ArenaReply> reply = ArenaReply::decode(reader);
-  if (!reply || reply->outcome.status != Status::done || !answer.file.open() || reply->bytes != info_.arena_bytes[index]) {
+  if (!reply || reply->outcome.status != Status::done || !answer.file.open() ||
+      reply->bytes != info_.arena_bytes[index]) {
     return {nullptr, Reason::protocol};
   }
   const auto mapping = std::make_shared<Mapping>(answer.file, reply->bytes, access);
   const std::lock_guard lock(arenas_mutex_);
-  if (!known[index]) {
-    known[index] = mapping;
-  }
+  if (!known[index]) { known[index] = mapping; }
   return {known[index], Reason::none};
 }
 

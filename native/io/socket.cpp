@@ -31,9 +31,7 @@ const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<co
 
 Descriptor new_socket() {
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.open()) {
-    throw std::system_error(errno, std::generic_category(), "cannot make a socket");
-  }
+  if (!socket.open()) { throw std::system_error(errno, std::generic_category(), "cannot make a socket"); }
   return socket;
 }
 
@@ -49,16 +47,16 @@ Descriptor lock_folder(const std::string& path) {
 }
 
 void clear_stale(const std::string& path) {
-  struct stat found {};
-  if (::lstat(path.c_str(), &found) != 0) {
-    return;
-  }
+  struct stat found{};
+  if (::lstat(path.c_str(), &found) != 0) { return; }
   if (!S_ISSOCK(found.st_mode)) {
-    throw std::system_error(EADDRINUSE, std::generic_category(), "socket path '" + path + "' is taken by something that is no socket");
+    throw std::system_error(EADDRINUSE, std::generic_category(),
+                            "socket path '" + path + "' is taken by something that is no socket");
   }
   const Descriptor probe = connect_to(path);
   if (probe.open() || errno != ECONNREFUSED) {
-    throw std::system_error(EADDRINUSE, std::generic_category(), "socket path '" + path + "' is taken: another process answers there");
+    throw std::system_error(EADDRINUSE, std::generic_category(),
+                            "socket path '" + path + "' is taken: another process answers there");
   }
   ::unlink(path.c_str());
 }
@@ -117,9 +115,7 @@ PeerProcess peer_of(const Descriptor& socket) {
 }
 
 bool has_exited(const PeerProcess& peer) {
-  if (!peer.process.open()) {
-    return false;
-  }
+  if (!peer.process.open()) { return false; }
   pollfd state{peer.process.number(), POLLIN, 0};
   return ::poll(&state, 1, 0) == 1;
 }

@@ -29,9 +29,7 @@ class Turn {
     }
     explicit operator bool() const { return turn_ != nullptr; }
     void give() {
-      if (turn_ != nullptr) {
-        std::exchange(turn_, nullptr)->free();
-      }
+      if (turn_ != nullptr) { std::exchange(turn_, nullptr)->free(); }
     }
 
    private:
@@ -42,9 +40,7 @@ class Turn {
     std::unique_lock lock(mutex_);
     while (taken_) {
       const std::uint64_t remaining_us = deadline.remaining_us();
-      if (remaining_us == 0) {
-        return Guard{};
-      }
+      if (remaining_us == 0) { return Guard{}; }
       freed_.wait_for(lock, std::chrono::microseconds(remaining_us));
     }
     taken_ = true;
@@ -52,9 +48,7 @@ class Turn {
   }
   [[nodiscard]] Guard take_if_free() {
     const std::lock_guard lock(mutex_);
-    if (taken_) {
-      return Guard{};
-    }
+    if (taken_) { return Guard{}; }
     taken_ = true;
     return Guard(this);
   }
