@@ -147,7 +147,7 @@ class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 10_000
     save_call_ms: Annotated[
         int, Meta(ge=1, le=60_000, description="one native put; a stopped node costs the engine's step this, once")
-    ] = 100
+    ] = 250
     save_deadline_ms: Annotated[
         int, Meta(ge=1, le=60_000, description="all saves of one step together; the rest is offered again later")
     ] = 500

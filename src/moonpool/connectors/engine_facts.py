@@ -86,6 +86,8 @@ def find_engine_obstacle(vllm_config: Any) -> str:
     if speculative is not None and getattr(speculative, "method", "") not in ("ngram", "ngram_gpu", "suffix"):
         method = getattr(speculative, "method", "a draft model")
         return f"speculative decoding by {method!r} adds layers, which are not stored yet"
+    if getattr(vllm_config.cache_config, "calculate_kv_scales", False):
+        return "calculate_kv_scales takes the scales from this engine's first batch, so its blocks fit no other engine"
     if getattr(vllm_config.load_config, "load_format", "") == "dummy":
         return "dummy weights are not shared"
     return ""

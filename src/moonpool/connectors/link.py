@@ -82,8 +82,8 @@ class NodeLink:
         while not self._stopping:
             due_ms = self.health.probe_in_ms(self._clock_ms())
             if due_ms is None:
-                if not self._wake.wait(WATCH_MS / 1000):
-                    self._watch()
+                self._wake.wait(WATCH_MS / 1000)
+                self._watch()
             elif due_ms > 0:
                 self._wake.wait(due_ms / 1000)
             else:

@@ -26,6 +26,10 @@ LOCAL_IS_LONGER = "local_hit_is_longer"
 OFF = "off"  # this engine is offered nothing; its description says why
 
 
+# A look-up asks for at most so many blocks (the wire's limit of one question).
+BLOCKS_PER_LOOKUP_MAX = 16_384
+
+
 class MatchAnswer(NamedTuple):
     """What a match said: blocks that can be fetched from the start on; whether anybody answered."""
 
@@ -104,7 +108,7 @@ class LookupDesk:
             return Decision(0, reason=GAVE_UP)
         if lookup.attempt != ask.attempt:
             lookup = self._lookups[ask.request_id] = Lookup(attempt=ask.attempt)
-        hit_block_count_max = min(len(ask.block_hashes), (ask.token_count - 1) // ask.block_size)
+        hit_block_count_max = min(len(ask.block_hashes), (ask.token_count - 1) // ask.block_size, BLOCKS_PER_LOOKUP_MAX)
         if not lookup.answered and self._must_wait(lookup, ask, hit_block_count_max):
             return Decision(0, pending=True)
         return self._offer(lookup, ask, hit_block_count_max)
