@@ -1,5 +1,7 @@
 #include "bind/peer_face.hpp"
 
+#include <nanobind/stl/tuple.h>
+
 namespace nb = nanobind;
 
 namespace moonpool {
