@@ -83,6 +83,17 @@ NODE_METRICS: tuple[Declared, ...] = (
     Declared(
         "moonpool_node_refusals_total", "counter", "counters.refused_", "puts, calls and peers refused", ("reason",)
     ),
+    Declared("moonpool_node_accepted_total", "counter", "counters.accepted", "connections accepted"),
+    Declared("moonpool_node_welcomed_total", "counter", "counters.welcomed", "peers that knew the secret"),
+    Declared("moonpool_node_malformed_total", "counter", "counters.malformed_", "frames that were none", ("kind",)),
+    Declared("moonpool_node_denied_total", "counter", "counters.denied_", "requests for what is not theirs", ("kind",)),
+    Declared("moonpool_node_released_late_total", "counter", "counters.released_late", "holds let go after revocation"),
+    Declared(
+        "moonpool_node_wrong_incarnation_total",
+        "counter",
+        "counters.wrong_incarnation",
+        "requests meant for another node",
+    ),
     Declared("moonpool_node_requests_total", "counter", "counters.requests_", "messages taken in", ("verb",)),
     Declared("moonpool_node_native_total", "counter", "counters.", "every other counter of the node", ("counter",)),
 )
@@ -115,6 +126,11 @@ DIRECTORY_METRICS: tuple[Declared, ...] = (
     Declared("moonpool_directory_connection_count", "gauge", "counters.connection_count", "connections"),
     Declared(
         "moonpool_directory_refusals_total", "counter", "counters.refused_", "calls and peers refused", ("reason",)
+    ),
+    Declared("moonpool_directory_accepted_total", "counter", "counters.accepted", "connections accepted"),
+    Declared("moonpool_directory_welcomed_total", "counter", "counters.welcomed", "peers that knew the secret"),
+    Declared(
+        "moonpool_directory_malformed_total", "counter", "counters.malformed_", "frames that were none", ("kind",)
     ),
     Declared("moonpool_directory_requests_total", "counter", "counters.requests_", "messages taken in", ("verb",)),
     Declared(
