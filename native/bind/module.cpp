@@ -40,4 +40,6 @@ NB_MODULE(_native, module) {
   moonpool::bind_view(module);
   moonpool::bind_node_client(module);
   moonpool::bind_node_server(module);
+  moonpool::bind_directory_client(module);
+  moonpool::bind_directory_server(module);
 }

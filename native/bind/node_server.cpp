@@ -23,6 +23,7 @@ NodeOptions options_of(const Place& place, const nb::bytes& secret, const nb::di
   options.identity.path = place.path;
   options.identity.name = place.name;
   options.identity.site = place.site;
+  options.identity.release = MOONPOOL_VERSION;
   options.identity.secret = secret_from(text_of(secret));
   if (place.name.empty() || place.name.size() > label_bytes_max || place.site.size() > label_bytes_max) {
     throw nb::value_error("name and site have at most 255 bytes, and a name at least one");

@@ -17,6 +17,7 @@ struct ServerIdentity {
   std::string site;
   SipKey secret{};
   std::uint64_t incarnation = 0;
+  std::string release;  // of the package, for people
 };
 
 struct ServerLimits {

@@ -1,10 +1,7 @@
 // A node's native side: its segment, its loop in a thread, and answers to other threads.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
-#include <thread>
-
+#include "io/loop_thread.hpp"
 #include "io/node_service.hpp"
 
 namespace moonpool {
@@ -22,6 +19,7 @@ class NodeServer {
   // Throws std::system_error (path taken, memory refused), std::logic_error when it was started before.
   void start();
   void stop();
+  // Before start(): an empty document.
   [[nodiscard]] std::string status();
   [[nodiscard]] CounterMap counters();
   [[nodiscard]] std::string check_integrity();
@@ -30,14 +28,12 @@ class NodeServer {
   void populate();
 
   NodeOptions options_;
-  std::mutex mutex_;  // of start and stop
-  bool started_ = false;
-  EventLoop loop_;
-  std::unique_ptr<Segment> segment_;
-  std::unique_ptr<NodeService> service_;
+  std::mutex mutex_;  // of all that follows but the atomics
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> populated_bytes_{0};
-  std::thread loop_thread_;
+  LoopThread thread_;
+  std::unique_ptr<Segment> segment_;
+  std::unique_ptr<NodeService> service_;
   std::thread populate_thread_;
 };
 

@@ -19,10 +19,12 @@ constexpr std::string_view default_tenant = "default";
 
 }  // namespace
 
-NodeService::NodeService(EventLoop& loop, const NodeOptions& options, Segment& segment)
+NodeService::NodeService(EventLoop& loop, const NodeOptions& options, Segment& segment,
+                         const std::atomic<std::uint64_t>& populated_bytes)
     : loop_(loop),
       options_(options),
       segment_(segment),
+      populated_bytes_(populated_bytes),
       table_(segment.arena_bytes(), options.limits.table),
       index_(options.limits.table.object_count_max * index_entries_per_object),
       self_(index_.add_holder()),
@@ -78,13 +80,7 @@ void NodeService::settle() {
   invalidate_freed();
   table_.take_events(events_);
   if (events_.empty()) { return; }
-  for (const Event& event : events_) {
-    switch (event.kind) {
-      case EventKind::stored: (void)index_.stored(self_, event); break;
-      case EventKind::removed: index_.removed(self_, event); break;
-      case EventKind::cleared: index_.cleared(self_); break;
-    }
-  }
+  (void)index_.apply(self_, events_);
   for (const auto& publisher : publishers_) { publisher->enqueue(events_); }
   events_.clear();
 }

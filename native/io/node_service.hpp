@@ -14,7 +14,8 @@ namespace moonpool {
 
 class NodeService final : public Service {
  public:
-  NodeService(EventLoop& loop, const NodeOptions& options, Segment& segment);
+  NodeService(EventLoop& loop, const NodeOptions& options, Segment& segment,
+              const std::atomic<std::uint64_t>& populated_bytes);
   ~NodeService() override;
 
   void start();  // listens; throws std::system_error
@@ -68,11 +69,13 @@ class NodeService final : public Service {
   bool work();
   void write_connections(JsonWriter& json, bool with_descriptions) const;
   void write_directories(JsonWriter& json) const;
+  void write_segment(JsonWriter& json) const;
   [[nodiscard]] std::string status_document(bool with_descriptions) const;
 
   EventLoop& loop_;
   const NodeOptions& options_;
   Segment& segment_;
+  const std::atomic<std::uint64_t>& populated_bytes_;
   ObjectTable table_;
   BlockIndex index_;
   HolderId self_;
@@ -89,9 +92,5 @@ class NodeService final : public Service {
   std::vector<Extent> freed_;
   std::vector<Event> events_;
 };
-
-[[nodiscard]] const char* name_of(Reason reason);
-void write_stats(JsonWriter& json, const TableStats& stats);
-void write_stats(JsonWriter& json, const IndexStats& stats);
 
 }  // namespace moonpool

@@ -46,9 +46,10 @@ Descriptor lock_folder(const std::string& path) {
   return lock;
 }
 
-void clear_stale(const std::string& path) {
+// True: a socket file lies there, and nobody answers.
+bool is_stale(const std::string& path) {
   struct stat found{};
-  if (::lstat(path.c_str(), &found) != 0) { return; }
+  if (::lstat(path.c_str(), &found) != 0) { return false; }
   if (!S_ISSOCK(found.st_mode)) {
     throw std::system_error(EADDRINUSE, std::generic_category(),
                             "socket path '" + path + "' is taken by something that is no socket");
@@ -58,15 +59,20 @@ void clear_stale(const std::string& path) {
     throw std::system_error(EADDRINUSE, std::generic_category(),
                             "socket path '" + path + "' is taken: another process answers there");
   }
-  ::unlink(path.c_str());
+  return true;
 }
 
 }  // namespace
 
+void check_free(const std::string& path) {
+  (void)address_at(path);
+  (void)is_stale(path);
+}
+
 Descriptor listen_at(const std::string& path, int backlog) {
   const sockaddr_un address = address_at(path);
   const Descriptor lock = lock_folder(path);
-  clear_stale(path);
+  if (is_stale(path)) ::unlink(path.c_str());
   Descriptor listener = new_socket();
   // On Linux the socket's own mode is that of the file to come: there is no moment at which others may connect.
   ::fchmod(listener.number(), S_IRUSR | S_IWUSR);

@@ -12,6 +12,8 @@ namespace moonpool {
 // Listens at path (mode 0600). A socket file that nobody answers on is replaced; throws std::system_error
 // naming the path when somebody does (EADDRINUSE), when it is no socket, or when it cannot be made.
 [[nodiscard]] Descriptor listen_at(const std::string& path, int backlog);
+// Throws as listen_at() does when somebody answers at path. Changes nothing.
+void check_free(const std::string& path);
 // The next waiting connection, not blocking; not open when there is none.
 [[nodiscard]] Descriptor accept_from(const Descriptor& listener);
 // Connects without waiting. Not open when nobody listens there (errno says why).

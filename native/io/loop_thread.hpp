@@ -1,0 +1,40 @@
+// A loop with a thread of its own, and questions to it from other threads.
+#pragma once
+
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "io/event_loop.hpp"
+
+namespace moonpool {
+
+class LoopThread {
+ public:
+  [[nodiscard]] EventLoop& loop() { return loop_; }
+  void start() {
+    thread_ = std::thread([this] { loop_.run(); });
+  }
+  [[nodiscard]] bool running() const { return thread_.joinable(); }
+  // Runs last in the loop's thread; then the thread ends.
+  void stop(EventLoop::Task last) {
+    loop_.post(std::move(last));
+    loop_.stop();
+    thread_.join();
+  }
+  // What the function returns; in the loop's thread while that runs, else here.
+  template <class Function>
+  auto ask(Function function) {
+    if (!running()) { return function(); }
+    auto task = std::make_shared<std::packaged_task<decltype(function())()>>(std::move(function));
+    auto result = task->get_future();
+    loop_.post([task] { (*task)(); });
+    return result.get();
+  }
+
+ private:
+  EventLoop loop_;
+  std::thread thread_;
+};
+
+}  // namespace moonpool
