@@ -87,7 +87,12 @@ def test_outcomes_of_all_processes_of_an_engine_are_merged_oldest_first() -> Non
 
 def test_a_request_that_could_not_read_what_was_found_says_so_and_why() -> None:
     outcome = RequestOutcome(
-        request_id="r", prompt_tokens=100, promised_tokens=64, applied_tokens=0, reason="unavailable", detail="node away"
+        request_id="r",
+        prompt_tokens=100,
+        promised_tokens=64,
+        applied_tokens=0,
+        reason="unavailable",
+        detail="node away",
     )
     text = "\n".join(outcome_lines("A", outcome))
     assert "64 were found in the pool, 0 could be read" in text
