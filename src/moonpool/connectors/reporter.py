@@ -28,6 +28,7 @@ FILE_BYTES_MAX = 64 * 1024 * 1024
 class Listener(Protocol):
     """The part of a client that a reporter needs."""
 
+    def connect(self, timeout_ms: int) -> tuple[int, str]: ...
     def describe(self, document: str, *, timeout_ms: int = 2000) -> bool: ...
     def close(self) -> None: ...
 
@@ -66,20 +67,29 @@ class Reporter:
             self._thread.join(timeout_ms / 1000)
 
     def _run(self) -> None:
-        listeners = list(self._make_listeners())
+        listeners = self._open_listeners()
         sent: list[EngineDescription | None] = [None] * len(listeners)
         since_ms = float(self._interval_ms)
-        while True:
+        stopping = False
+        while not stopping:
             stopping = self._stop.wait(POLL_MS / 1000)
             self._write_outcomes()
             since_ms += POLL_MS
             if stopping or since_ms >= self._interval_ms:
                 since_ms = 0.0
                 self._send(listeners, sent)
-            if stopping:
-                break
         for listener in listeners:
             listener.close()
+
+    def _open_listeners(self) -> list[Listener]:
+        try:
+            listeners = list(self._make_listeners())
+            for listener in listeners:
+                listener.connect(SEND_TIMEOUT_MS)  # who is away now is reached later, by itself
+        except Exception:
+            logger.exception("moonpool: node and directory cannot be told of this engine")
+            return []
+        return listeners
 
     def _send(self, listeners: Sequence[Listener], sent: list[EngineDescription | None]) -> None:
         description = self._make_description()
