@@ -1,5 +1,6 @@
 """Settings: what wins, what is refused, and that each value knows where it came from."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -170,17 +171,19 @@ def test_every_setting_can_be_set_by_environment() -> None:
 
 
 def test_numbers_state_their_unit_in_the_name() -> None:
-    without_unit = {"http_port"}
+    without_unit = {"http_port", "holds_per_connection", "reservations_per_connection"}  # counts by their nouns
     for leaf in declared_settings():
         name = leaf.path.rpartition(".")[2]
         if type(leaf.default) is int and name not in without_unit:
             assert unit_of(name) or "count" in name, leaf.path
 
 
-def test_native_limits_have_the_names_that_the_server_takes() -> None:
-    stub = (Path(__file__).parents[2] / "src" / "moonpool" / "_native.pyi").read_text()
-    for name in native_limits(Config().node.limits):
-        assert name in stub
+def test_native_limits_are_exactly_those_that_the_servers_take() -> None:
+    source = (Path(__file__).parents[2] / "native" / "io" / "node_options.cpp").read_text()
+    common, of_node = source.split("void set_limit(NodeLimits&")
+    names = [set(re.findall(r'name == "(\w+)"', part)) for part in (common, of_node)]
+    assert set(native_limits(Config().directory.limits)) == names[0]
+    assert set(native_limits(Config().node.limits)) == names[0] | names[1]
 
 
 @given(st.integers(0, 2**50), st.sampled_from(["", "B", "KiB", "MiB", "GiB", "k", "mb"]))

@@ -40,6 +40,12 @@ class NodeLimits(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
     pinned_bytes: Annotated[int, Meta(ge=0, description="bytes that may be pinned; 0: half of the segment")] = 0
     object_count: Annotated[int, Meta(ge=1, le=2**31, description="objects in the table")] = 4_000_000
+    holds_per_connection: Annotated[
+        int, Meta(ge=1, le=2**24, description="read references that one connection may have")
+    ] = 65_536
+    reservations_per_connection: Annotated[
+        int, Meta(ge=1, le=2**24, description="reservations that one connection may have")
+    ] = 65_536
     why_count: Annotated[int, Meta(ge=0, le=2**24, description="gone objects that `why` remembers")] = 262_144
     connection_count: Annotated[int, Meta(ge=1, le=65536, description="clients at a time")] = 1024
     reservation_ms: Annotated[
@@ -50,6 +56,9 @@ class NodeLimits(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 10_000
     handshake_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to prove knowledge of the secret")] = 2_000
     frame_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to finish a message once begun")] = 5_000
+    unsent_bytes: Annotated[
+        int, Meta(ge=64 * KIB, le=GIB, description="replies kept for one connection that does not read them")
+    ] = 8 * MIB
     small_put_bytes: Annotated[
         int, Meta(ge=0, le=1 * MIB, description="values up to this size are put in one message")
     ] = 4 * KIB
@@ -90,6 +99,9 @@ class DirectoryLimits(Struct, frozen=True, forbid_unknown_fields=True):
     connection_count: Annotated[int, Meta(ge=1, le=65536, description="clients and owners at a time")] = 4096
     handshake_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to prove knowledge of the secret")] = 2_000
     frame_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to finish a message once begun")] = 5_000
+    unsent_bytes: Annotated[
+        int, Meta(ge=64 * KIB, le=GIB, description="replies kept for one connection that does not read them")
+    ] = 8 * MIB
 
 
 class DirectorySettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+Kind = Literal["counter", "gauge"]
 Family = CounterMetricFamily | GaugeMetricFamily
 
 
@@ -24,14 +25,32 @@ class Declared(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Kind
     source: str
     help: str
     labels: tuple[str, ...] = ()
 
 
-def _table(room: str, entries: Mapping[str, str], *, kind: Literal["counter", "gauge"], place: str) -> list[Declared]:
+def _table(room: str, entries: Mapping[str, str], *, kind: Kind, place: str) -> list[Declared]:
     return [Declared(f"moonpool_{room}_{name}", kind, f"{place}.{name}", text) for name, text in entries.items()]
+
+
+def _server(room: str) -> list[Declared]:
+    """What both native servers count; the last declaration takes what no other does."""
+    entries: tuple[tuple[str, Kind, str, str, tuple[str, ...]], ...] = (
+        ("connection_count", "gauge", "connection_count", "connections", ()),
+        ("accepted_total", "counter", "accepted", "connections accepted", ()),
+        ("welcomed_total", "counter", "welcomed", "peers that knew the secret", ()),
+        ("closed_total", "counter", "closed_", "connections that ended", ("ending",)),
+        ("refusals_total", "counter", "refused_", "puts, calls and peers refused", ("reason",)),
+        ("malformed_total", "counter", "malformed_", "frames that were none", ("kind",)),
+        ("requests_total", "counter", "requests_", "messages taken in", ("verb",)),
+        ("native_total", "counter", "", f"every other counter of the {room}", ("counter",)),
+    )
+    return [
+        Declared(f"moonpool_{room}_{name}", kind, f"counters.{source}", text, labels)
+        for name, kind, source, text, labels in entries
+    ]
 
 
 NODE_METRICS: tuple[Declared, ...] = (
@@ -77,25 +96,14 @@ NODE_METRICS: tuple[Declared, ...] = (
     ),
     Declared("moonpool_node_read_bytes_total", "counter", "counters.bytes_read_total", "bytes given to readers"),
     Declared("moonpool_node_written_bytes_total", "counter", "counters.bytes_stored_total", "bytes committed"),
-    Declared("moonpool_node_connection_count", "gauge", "counters.connection_count", "connections"),
     Declared("moonpool_node_departed_count", "gauge", "counters.departed_count", "gone clients that may still write"),
     Declared("moonpool_node_misses_total", "counter", "counters.misses_", "reads that missed", ("reason",)),
-    Declared(
-        "moonpool_node_refusals_total", "counter", "counters.refused_", "puts, calls and peers refused", ("reason",)
-    ),
-    Declared("moonpool_node_accepted_total", "counter", "counters.accepted", "connections accepted"),
-    Declared("moonpool_node_welcomed_total", "counter", "counters.welcomed", "peers that knew the secret"),
-    Declared("moonpool_node_malformed_total", "counter", "counters.malformed_", "frames that were none", ("kind",)),
     Declared("moonpool_node_denied_total", "counter", "counters.denied_", "requests for what is not theirs", ("kind",)),
     Declared("moonpool_node_released_late_total", "counter", "counters.released_late", "holds let go after revocation"),
     Declared(
-        "moonpool_node_wrong_incarnation_total",
-        "counter",
-        "counters.wrong_incarnation",
-        "requests meant for another node",
+        "moonpool_node_wrong_incarnation_total", "counter", "counters.wrong_incarnation", "requests for a former node"
     ),
-    Declared("moonpool_node_requests_total", "counter", "counters.requests_", "messages taken in", ("verb",)),
-    Declared("moonpool_node_native_total", "counter", "counters.", "every other counter of the node", ("counter",)),
+    *_server("node"),
 )
 
 DIRECTORY_METRICS: tuple[Declared, ...] = (
@@ -107,7 +115,6 @@ DIRECTORY_METRICS: tuple[Declared, ...] = (
             "object_count": "objects that somebody is believed to hold",
             "block_count": "blocks that somebody is believed to hold",
             "entry_count": "(object, holder) pairs",
-            "bytes": "memory of the index",
         },
         kind="gauge",
         place="index",
@@ -123,19 +130,9 @@ DIRECTORY_METRICS: tuple[Declared, ...] = (
         kind="counter",
         place="index",
     ),
-    Declared("moonpool_directory_connection_count", "gauge", "counters.connection_count", "connections"),
-    Declared(
-        "moonpool_directory_refusals_total", "counter", "counters.refused_", "calls and peers refused", ("reason",)
-    ),
-    Declared("moonpool_directory_accepted_total", "counter", "counters.accepted", "connections accepted"),
-    Declared("moonpool_directory_welcomed_total", "counter", "counters.welcomed", "peers that knew the secret"),
-    Declared(
-        "moonpool_directory_malformed_total", "counter", "counters.malformed_", "frames that were none", ("kind",)
-    ),
-    Declared("moonpool_directory_requests_total", "counter", "counters.requests_", "messages taken in", ("verb",)),
-    Declared(
-        "moonpool_directory_native_total", "counter", "counters.", "every other counter of the directory", ("counter",)
-    ),
+    Declared("moonpool_directory_index_bytes", "gauge", "counters.index_bytes", "memory of the index"),
+    Declared("moonpool_directory_events_total", "counter", "counters.events_total", "events of owners taken in"),
+    *_server("directory"),
 )
 
 # Of what is connected now; the sums fall when a client leaves.
