@@ -1,21 +1,17 @@
-"""Scheduler's side, worker's side and loader against a pool of plain dicts; threads, but no sockets and no sleeps."""
+"""Worker's side and loader against a pool of plain dicts; threads, but no sockets and no sleeps."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from moonpool.connectors.groups import CacheGroup
-from moonpool.connectors.health import Health
 from moonpool.connectors.loading import CANCELLED, DEADLINE, Loader, LoadLimits, RunResult
-from moonpool.connectors.lookup import LookupDesk, LookupLimits, MatchAnswer
-from moonpool.connectors.outcomes import Ledger
-from moonpool.connectors.plans import BlockRun, LoadOrder, LoadReport, SaveReport, StepPlan, StepReport
-from moonpool.connectors.scheduler import SchedulerSide, Scope
+from moonpool.connectors.plans import BlockRun, LoadOrder, StepPlan, StepReport
 from moonpool.connectors.worker import Blocks, Shard, WorkerLimits, WorkerSide
 from moonpool.types import Reason, Status
 
@@ -59,209 +55,6 @@ class FakeLink:
 
     def lost(self) -> None:
         self.lost_count += 1
-
-
-# Scheduler --------------------------------------------------------------------------------------------------
-
-
-class Bench:
-    """A scheduler's side whose pool holds ``known`` blocks of every chain."""
-
-    def __init__(self, known: int = 0, *, load_obstacle: str = "", save_obstacle: str = "") -> None:
-        self.known = known
-        self.now_ms = 0.0
-        self.link = FakeLink()
-        self.ledger = Ledger(outcome_count=64)
-        health = Health(failure_count_max=2)
-        health.probed(True, 0)
-        desk = LookupDesk(
-            lambda block_hashes, _: MatchAnswer(min(self.known, len(block_hashes)), True),
-            health=health,
-            limits=LookupLimits(),
-            clock_ms=lambda: self.now_ms,
-        )
-        self.side = SchedulerSide(
-            [GROUP],
-            desk=desk,
-            link=self.link,
-            ledger=self.ledger,
-            clock_ms=lambda: self.now_ms,  # type: ignore[arg-type]
-        )
-        self.side.scope = Scope(NAMESPACE, load_obstacle, save_obstacle)
-
-    def admit(self, request: FakeRequest, *, local: int = 0) -> int:
-        decision = self.side.matched(request, local_token_count=local)
-        rows = [list(range(100, 100 + len(request.block_hashes) + 1))]
-        self.side.admitted(request, block_numbers=rows, load_token_count=decision.token_count)
-        return decision.token_count
-
-    def plan(self, **complete: int) -> StepPlan:
-        return self.side.plan(complete.items(), resolve_blocks=lambda _: [list(range(100, 120))])
-
-    def report(
-        self, *, loads: Any = None, saves: Any = None, finished: Sequence[str] = (), failed: Sequence[str] = ()
-    ) -> None:
-        self.side.received(StepReport(loads or {}, saves or {}), finished=finished, failed=failed)
-
-    def last_outcome(self) -> Any:
-        return self.ledger.outcomes()[-1]
-
-
-def test_a_cold_request_is_saved_as_its_blocks_become_complete() -> None:
-    bench = Bench()
-    request = FakeRequest("r")
-    assert bench.admit(request) == 0
-    first, second = bench.plan(r=4), bench.plan(r=10)
-    assert [(order.first, order.end) for order in (*first.saves, *second.saves)] == [(0, 4), (4, 10)]
-    assert second.saves[0].runs[0].parent_hash == request.block_hashes[3]
-    assert bench.plan(r=10).saves == ()
-
-
-def test_a_hit_orders_one_load_and_does_not_save_what_the_pool_has() -> None:
-    bench = Bench(known=8)
-    request = FakeRequest("r")
-    assert bench.admit(request, local=64) == 6 * 32
-    plan = bench.plan()
-    (order,) = plan.loads
-    assert [(run.first, run.block_numbers) for run in order.runs] == [(2, tuple(range(102, 108)))]
-    assert bench.plan().loads == ()
-    bench.report(loads={"r": LoadReport(6, 600, 1.5)}, finished=["r"])
-    assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(8, 10)]
-    bench.side.ended("r")
-    bench.report()
-    outcome = bench.last_outcome()
-    assert (outcome.local_tokens, outcome.promised_tokens, outcome.applied_tokens) == (64, 192, 192)
-    assert (outcome.byte_count, outcome.load_ms, outcome.reason) == (600, 1.5, "stored_less")
-
-
-def test_what_the_pool_lost_of_a_local_prefix_is_offered_again() -> None:
-    bench = Bench(known=3)
-    bench.admit(FakeRequest("r"), local=8 * 32)
-    assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(3, 10)]
-
-
-def test_a_load_counts_only_when_every_shard_has_applied_it() -> None:
-    bench = Bench(known=10)
-    bench.admit(FakeRequest("r"))
-    bench.report(loads={"r": LoadReport(10, 500, 2.0)})
-    assert bench.side.loading_count == 1, "one of two workers is still loading"
-    bench.report(loads={"r": LoadReport(4, 200, 3.0, "evicted")}, finished=["r"], failed=["r"])
-    assert bench.side.loading_count == 0
-    bench.side.ended("r")
-    bench.report()
-    outcome = bench.last_outcome()
-    assert (outcome.promised_tokens, outcome.applied_tokens, outcome.reason) == (320, 0, "evicted")
-    assert bench.ledger.counters().applied_tokens == 0
-
-
-def test_a_failed_load_is_recomputed_once_and_everything_is_offered_again() -> None:
-    bench = Bench(known=10)
-    request = FakeRequest("r")
-    bench.admit(request)
-    bench.plan()
-    bench.report(loads={"r": LoadReport(0, 0, 1.0, "evicted")}, finished=["r"], failed=["r"])
-    assert bench.admit(request) == 0
-    assert bench.plan().loads == ()
-    assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(0, 10)]
-
-
-def test_a_liar_gets_one_load_a_request_and_never_a_loop() -> None:
-    bench = Bench(known=10)
-    for index in range(20):
-        request = FakeRequest(str(index))
-        assert bench.admit(request) > 0
-        assert len(bench.plan().loads) == 1
-        bench.report(
-            loads={request.request_id: LoadReport(0, 0, 0, "damaged")},
-            finished=[request.request_id],
-            failed=[request.request_id],
-        )
-        for _ in range(3):
-            assert bench.admit(request) == 0
-            assert bench.plan().loads == ()
-        bench.side.ended(request.request_id)
-        bench.report()
-        assert bench.last_outcome().reason == "damaged"
-
-
-def test_an_aborted_load_is_cancelled_and_its_late_report_is_harmless() -> None:
-    bench = Bench(known=10)
-    bench.admit(FakeRequest("r"))
-    bench.plan()
-    bench.side.ended("r")
-    assert bench.plan().cancelled == ("r",)
-    bench.report(loads={"r": LoadReport(2, 10, 1.0, CANCELLED)}, finished=["r"], failed=["r"])
-    assert bench.last_outcome().reason == "aborted"
-    assert bench.side.loading_count == 0
-
-
-def test_a_preempted_request_starts_anew() -> None:
-    bench = Bench()
-    request = FakeRequest("r")
-    bench.admit(request)
-    assert [save.end for save in bench.plan(r=10).saves] == [10]
-    bench.known = 10
-    request.attempt = 1
-    assert bench.admit(request) == 320
-    assert len(bench.plan().loads) == 1
-    bench.report(loads={"r": LoadReport(10, 1, 1.0)}, finished=["r"])
-    assert bench.plan(r=10).saves == ()
-
-
-def test_an_engine_that_must_not_load_still_saves_and_says_why() -> None:
-    bench = Bench(known=10, load_obstacle="kv_load_failure_policy is 'fail'")
-    assert bench.admit(FakeRequest("r")) == 0
-    assert len(bench.plan(r=10).saves) == 1
-    bench.side.ended("r")
-    bench.report()
-    assert (bench.last_outcome().reason, bench.last_outcome().detail) == ("off", "kv_load_failure_policy is 'fail'")
-
-
-def test_nothing_is_ordered_to_be_saved_while_the_node_is_away() -> None:
-    bench = Bench()
-    bench.admit(FakeRequest("r"))
-    bench.link.up = False
-    assert bench.plan(r=10).saves == ()
-    bench.link.up = True
-    assert [save.end for save in bench.plan(r=10).saves] == [10]
-
-
-@pytest.mark.parametrize(("failure", "end", "again"), [("no_room", 6, 6), ("no_parent", 4, 0), ("timed_out", 4, 4)])
-def test_a_save_that_fell_short_is_taken_up_where_it_ended(failure: str, end: int, again: int) -> None:
-    bench = Bench()
-    bench.admit(FakeRequest("r"))
-    bench.plan(r=4)
-    bench.plan(r=10)
-    bench.report(saves={"r": SaveReport(first=4, end=end, stored_count=end - 4, failure=failure)})
-    assert bench.plan(r=10).saves == (), "not at once"
-    bench.now_ms += 10_000
-    assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(again, 10)]
-
-
-def test_saved_blocks_of_the_last_step_are_still_counted() -> None:
-    bench = Bench()
-    bench.admit(FakeRequest("r"))
-    bench.plan(r=10)
-    bench.side.ended("r")
-    bench.report(saves={"r": SaveReport(first=0, end=10, stored_count=10, byte_count=1000)})
-    assert bench.last_outcome().saved_blocks == 10
-    assert bench.ledger.counters().blocks_saved == 10
-
-
-def test_a_roll_waits_for_loads_and_keeps_old_blocks_out_of_the_new_namespace() -> None:
-    bench = Bench(known=10)
-    loading, running = FakeRequest("loading"), FakeRequest("running")
-    bench.admit(loading)
-    assert not bench.side.roll(78)
-    bench.plan()
-    bench.report(loads={"loading": LoadReport(10, 1, 1.0)}, finished=["loading"])
-    bench.known = 0
-    bench.admit(running)
-    assert bench.side.roll(78)
-    assert bench.plan(running=10, loading=10).saves == ()
-    after = FakeRequest("after")
-    bench.admit(after)
-    assert [save.namespace_id for save in bench.plan(after=10).saves] == [78]
 
 
 # Loader -----------------------------------------------------------------------------------------------------
@@ -553,21 +346,3 @@ def test_a_node_that_is_away_costs_no_call() -> None:
     assert (report.saves["r"].end, report.saves["r"].failure) == (0, "unavailable")
     assert bench.load(order("r"))[1] == {"r"}
     assert bench.port.tags == []
-
-
-# Plans ------------------------------------------------------------------------------------------------------
-
-
-def test_reports_of_two_workers_say_what_both_have() -> None:
-    first = StepReport(
-        loads={"a": LoadReport(5, 50, 2.0), "b": LoadReport(1, 10, 1.0)},
-        saves={"c": SaveReport(0, 6, 6, 60)},
-    )
-    second = StepReport(
-        loads={"a": LoadReport(3, 30, 4.0, "evicted")}, saves={"c": SaveReport(0, 4, 4, 40, "no_room")}, node_away=True
-    )
-    merged = first.merge(second)
-    assert merged.loads == {"a": LoadReport(3, 80, 4.0, "evicted"), "b": LoadReport(1, 10, 1.0)}
-    assert merged.saves == {"c": SaveReport(0, 4, 6, 100, "no_room")}
-    assert merged.node_away
-    assert merged == second.merge(first)
