@@ -37,7 +37,7 @@ def examine(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, Any]]:
 def kinds(cluster: Cluster, *arguments: str) -> set[str]:
     """Problems, and remarks on the peers; what this machine itself lacks is left out."""
     found = examine(cluster, *arguments)[1]["findings"]
-    host = {"memory_short", "open_files", "small_shm", "no_connector", "no_engine"}
+    host = {"memory_short", "open_files", "small_shm", "no_connector", "no_engine", "engine_elsewhere"}
     return {finding["kind"] for finding in found} - host
 
 
@@ -74,6 +74,11 @@ def test_stopped_node_is_told_from_an_absent_one_in_bounded_time(cluster: Cluste
     assert "CONT" in finding["advice"]
 
 
+def test_node_of_another_secret_is_told_from_a_stopped_one(cluster: Cluster) -> None:
+    (cluster.folder / "secret").write_bytes(b"another secret of the same length")
+    assert kinds(cluster) == {"node_refuses", "directory_refuses"}
+
+
 def test_directory_that_was_restarted_is_told_again(cluster: Cluster) -> None:
     assert cluster.directory is not None
     cluster.directory.restart()
@@ -96,6 +101,8 @@ def test_secret_that_others_can_read_is_found(cluster: Cluster) -> None:
     code, document = examine(cluster)
     assert code == 1
     assert "chmod 600" in next(finding["what"] for finding in document["findings"] if finding["kind"] == "secret")
+    (cluster.folder / "secret").chmod(0o600)
+    assert kinds(cluster) == set(), "the doctor must not have knocked without the secret"
 
 
 def test_nothing_running_is_found_without_making_anything(tmp_path: Path) -> None:

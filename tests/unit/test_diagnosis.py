@@ -20,6 +20,7 @@ from moonpool.pool.diagnosis_engines import FIELD_ADVICE
 from moonpool.pool.diagnosis_host import Limits
 from moonpool.pool.evidence import described_engines, engine_processes, read_limits
 from moonpool.pool.finding import Finding, Severity
+from moonpool.types import Reason
 
 GIB = 2**30
 NOW = 1_800_000_000.0
@@ -103,6 +104,24 @@ def test_healthy_host_has_no_finding() -> None:
 PROBLEMS: list[tuple[str, dict[str, Any], str, str]] = [
     ("no_node", {"node": peer(None)}, "no node is running", "moonpool up"),
     ("no_node", {"node": peer(None, socket_exists=True, failure="no answer in 1000 ms")}, "1000 ms", "CONT"),
+    (
+        "no_node",
+        {"node": peer(None, socket_exists=True, failure="Connection refused")},
+        "nothing listens",
+        "moonpool up",
+    ),
+    (
+        "node_refuses",
+        {"node": peer(None, socket_exists=True, reason=Reason.ACCESS_DENIED, failure="does not know the secret")},
+        "does not know the secret",
+        "secret_file",
+    ),
+    (
+        "version_skew",
+        {"directory": peer(None, socket_exists=True, reason=Reason.PROTOCOL, failure="speaks 3 to 4, we speak 1")},
+        "speaks 3 to 4",
+        "one release",
+    ),
     ("no_directory", {"directory": peer(None)}, "no directory", "moonpool up"),
     ("directory_deaf", {"directory": peer(merged(DIRECTORY, holders=[]))}, "connected", "node.directories"),
     (
@@ -127,7 +146,12 @@ PROBLEMS: list[tuple[str, dict[str, Any], str, str]] = [
     ("version_skew", {"engines": (engine(moonpool_version="0.2.0"),)}, "engine A 0.2.0", "one release"),
     ("node_state", {"node": peer(merged(NODE, state="memory_refused"))}, "memory_refused", "segment_bytes"),
     ("damaged", {"node": peer(merged(NODE, table={"damaged_total": 2}))}, "2 objects", "memory"),
-    ("secret", {"secret_failure": "secret x can be read by others: run `chmod 600 x`"}, "chmod 600", "secret"),
+    (
+        "secret",
+        {"secret_failure": "run `chmod 600 x`", "node": peer(None), "directory": peer(None), "engines": ()},
+        "chmod 600",
+        "not asked",
+    ),
     (
         "memory_short",
         {"memory": MachineMemory(total_bytes=16 * GIB, available_bytes=GIB // 4)},
@@ -203,6 +227,7 @@ REMARKS: list[tuple[str, dict[str, Any]]] = [
     ("open_files", {"limits": Limits(open_file_count=1024)}),
     ("small_shm", {"limits": Limits(shared_memory_bytes=64 * 2**20)}),
     ("no_engine", {"engines": ()}),
+    ("engine_elsewhere", {"engines": (), "engine_processes": (Process(7, ("vllm", "serve", "--x", "Moonpool")),)}),
     ("engine_degraded", {"engines": (engine(reasons=["hashes by sha256: better sha256_cbor"]),)}),
     ("never_loads", {"engines": (engine(loads=False),)}),
     ("never_saves", {"engines": (engine(saves=False),)}),

@@ -15,6 +15,7 @@ from moonpool.identity import EngineDescription, decode_description
 from moonpool.pool.diagnosis_engines import engine_findings
 from moonpool.pool.diagnosis_host import Host, Limits, host_findings
 from moonpool.pool.finding import Finding, Severity, figure, problem, remark, text_at
+from moonpool.types import Reason
 
 _SILENT_MS_MAX = 5_000
 
@@ -25,7 +26,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     socket_path: str
     socket_exists: bool = False
     status: Mapping[str, Any] | None = None  # its /status document
-    failure: str = ""  # why there is none
+    reason: Reason = Reason.NONE  # why there is none
+    failure: str = ""  # the same in words
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -79,14 +81,15 @@ def diagnose(evidence: Evidence) -> Verdict:
 def _secret(evidence: Evidence) -> Iterator[Finding]:
     if evidence.secret_failure:
         yield problem(
-            "secret", "secret", what=evidence.secret_failure, advice="as it says; every process needs the same secret"
+            "secret", "secret", what=evidence.secret_failure, advice="as it says; node and directory were not asked"
         )
 
 
 def _node(evidence: Evidence) -> Iterator[Finding]:
-    node, status = evidence.node, evidence.node.status
+    status = evidence.node.status
     if status is None:
-        yield _absent("node", node)
+        if not evidence.secret_failure:  # else it was not asked
+            yield _absent("node", evidence.node)
         return
     state = text_at(status, "state")
     if state == "warming":
@@ -150,22 +153,30 @@ def _transports(status: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _absent(kind: str, peer: Peer) -> Finding:
-    if not peer.socket_exists:
+    if not peer.socket_exists or "refused" in peer.failure.lower():
         what = f"no {kind} is running: nothing listens at {peer.socket_path}"
         advice = f"start it with `moonpool up` (or `moonpool {kind}`), or set runtime_folder if it runs elsewhere"
-    else:
-        what = f"the {kind} at {peer.socket_path} does not answer: {peer.failure or 'no answer in time'}"
-        advice = (
-            f"if its process is stopped, continue it (kill -CONT) or end it and start `moonpool {kind}` again; "
-            "engines go on without, every look-up is a miss"
+        return problem(f"no_{kind}", kind, what=what, advice=advice)
+    what = f"the {kind} at {peer.socket_path} does not answer: {peer.failure or 'no answer in time'}"
+    if peer.reason is Reason.ACCESS_DENIED:
+        advice = f"use the secret and tenant of that {kind}: compare secret_file, runtime_folder and client.tenant"
+        return problem(f"{kind}_refuses", kind, what=what, advice=advice)
+    if peer.reason is Reason.PROTOCOL:
+        return problem(
+            "version_skew", kind, what=what, advice="install one release everywhere and restart what is older"
         )
+    advice = (
+        f"if its process is stopped, continue it (kill -CONT) or end it and start `moonpool {kind}` again; "
+        "engines go on without, every look-up is a miss"
+    )
     return problem(f"no_{kind}", kind, what=what, advice=advice)
 
 
 def _directory(evidence: Evidence) -> Iterator[Finding]:
     status = evidence.directory.status
     if status is None:
-        yield _absent("directory", evidence.directory)
+        if not evidence.secret_failure:
+            yield _absent("directory", evidence.directory)
         return
     if text_at(status, "state") == "warming":
         yield remark(
@@ -243,22 +254,29 @@ def _host(evidence: Evidence) -> Host:
 
 
 def _unconnected_engines(evidence: Evidence) -> Iterator[Finding]:
-    flags = "add the flags that `moonpool vllm-args` prints, and start it again"
+    elsewhere = []
     for process in evidence.engine_processes:
-        if not any("moonpool" in part.lower() for part in process.command):
-            yield problem(
-                "no_connector",
-                f"process {process.process_id}",
-                what=f"vLLM runs as process {process.process_id} without our connector: it shares nothing",
-                advice=flags,
-            )
-    if evidence.node.status is not None and not evidence.engines and not evidence.engine_processes:
-        yield remark(
-            "no_engine",
-            "engines",
-            what="no engine is connected",
-            advice="start one with what `moonpool vllm-args` prints",
+        if any("moonpool" in part.lower() for part in process.command):
+            elsewhere.append(str(process.process_id))
+            continue
+        yield problem(
+            "no_connector",
+            f"process {process.process_id}",
+            what=f"vLLM runs as process {process.process_id} without our connector: it shares nothing",
+            advice="add the flags that `moonpool vllm-args` prints, and start it again",
         )
+    if evidence.node.status is None or evidence.engines:
+        return
+    if elsewhere:
+        yield remark(
+            "engine_elsewhere",
+            "engines",
+            what=f"vLLM runs with our connector (process {', '.join(elsewhere)}), but is not connected to this node",
+            advice="wait while it starts; else compare its runtime_folder with this one, and see its log for moonpool",
+        )
+    elif not evidence.engine_processes:
+        advice = "start one with what `moonpool vllm-args` prints"
+        yield remark("no_engine", "engines", what="no engine is connected", advice=advice)
 
 
 def _objects(evidence: Evidence) -> int:

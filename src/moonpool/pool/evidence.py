@@ -38,10 +38,13 @@ def gather(settings: Config, *, timeout_ms: int) -> Evidence:
     secret, secret_failure = _secret(settings)
     name, tenant = "doctor", settings.client.tenant
     node_path, directory_path = settings.node.socket_path, settings.directory.socket_path
-    # No mapping of the segment: the doctor must not need the memory that it looks for.
-    node = _NativePeer(_native.NodeClient(node_path, secret=secret, tenant=tenant, name=name, shared_memory=False))
-    directory = _NativePeer(_native.DirectoryClient(directory_path, secret=secret, tenant=tenant, name=name))
-    found = (node.look(node_path, timeout_ms), directory.look(directory_path, timeout_ms))
+    if secret_failure:
+        found = (Peer(socket_path=node_path), Peer(socket_path=directory_path))
+    else:
+        # No mapping of the segment: the doctor must not need the memory that it looks for.
+        node = _native.NodeClient(node_path, secret=secret, tenant=tenant, name=name, shared_memory=False)
+        directory = _native.DirectoryClient(directory_path, secret=secret, tenant=tenant, name=name)
+        found = (_look(node, node_path, timeout_ms), _look(directory, directory_path, timeout_ms))
     return Evidence(
         node=found[0],
         directory=found[1],
@@ -57,21 +60,17 @@ def gather(settings: Config, *, timeout_ms: int) -> Evidence:
     )
 
 
-class _NativePeer:
-    def __init__(self, client: _Client) -> None:
-        self._client = client
-
-    def look(self, socket_path: str, timeout_ms: int) -> Peer:
-        exists = Path(socket_path).exists()
-        try:
-            reason, message = self._client.connect(timeout_ms)
-            text = None if reason else self._client.stat(timeout_ms=timeout_ms)
-        finally:
-            self._client.close()
-        if text is not None:
-            return Peer(socket_path=socket_path, socket_exists=True, status=json.loads(text))
-        failure = message or (Reason(reason).meaning if reason else f"no answer in {timeout_ms} ms")
-        return Peer(socket_path=socket_path, socket_exists=exists, failure=failure)
+def _look(client: _Client, socket_path: str, timeout_ms: int) -> Peer:
+    exists = Path(socket_path).exists()
+    try:
+        reason, message = client.connect(timeout_ms)
+        text = None if reason else client.stat(timeout_ms=timeout_ms)
+    finally:
+        client.close()
+    if text is not None:
+        return Peer(socket_path=socket_path, socket_exists=True, status=json.loads(text))
+    why = Reason(reason or Reason.TIMED_OUT)
+    return Peer(socket_path=socket_path, socket_exists=exists, reason=why, failure=message or why.meaning)
 
 
 def described_engines(statuses: Iterable[Mapping[str, Any] | None]) -> tuple[EngineDescription, ...]:
