@@ -29,9 +29,11 @@ bool BlockIndex::stored(HolderId holder, const Event& event) {
   (void)entries_.holder_at(holder);
   const std::uint8_t tier_mask = event.tier_mask & tier_mask_all;
   if (tier_mask == 0) return true;  // nowhere: nothing to know
-  Slot slot = entries_.find_record(entries_.find_object(event.digest), holder);
+  Slot object = entries_.find_object(event.digest);
+  Slot slot = entries_.find_record(object, holder);
   if (slot != no_slot && !entries_.is_at(entries_.records[slot], event.tag)) {
     entries_.drop_record(slot);
+    object = entries_.find_object(event.digest);  // gone if that was its last record
     slot = no_slot;
   }
   if (slot == no_slot) {
@@ -39,7 +41,7 @@ bool BlockIndex::stored(HolderId holder, const Event& event) {
       ++refused_full_total_;
       return false;
     }
-    slot = entries_.add_record(holder, event.digest, event.tag);
+    slot = entries_.add_record(holder, object, event.digest, event.tag);
   }
   ++stored_total_;
   IndexRecord& record = entries_.records[slot];

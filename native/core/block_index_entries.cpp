@@ -57,8 +57,11 @@ Slot IndexEntries::find_block(Slot family, std::uint64_t block_hash) const {
 }
 
 Slot IndexEntries::find_family(const FamilyName& name) const {
+  if (recent_family_ != no_slot && recent_name_ == name) return recent_family_;
   const auto found = family_slots.find(name);
-  return found == family_slots.end() ? no_slot : found->second;
+  if (found == family_slots.end()) return no_slot;
+  recent_name_ = name;
+  return recent_family_ = found->second;
 }
 
 bool IndexEntries::is_at(const IndexRecord& record, const Tag& tag) const {
@@ -69,7 +72,6 @@ bool IndexEntries::is_at(const IndexRecord& record, const Tag& tag) const {
 }
 
 Slot IndexEntries::add_object(const Digest& digest) {
-  if (const Slot known = find_object(digest); known != no_slot) return known;
   const std::uint64_t fingerprint = fingerprint_of(digest);
   const Slot object = objects.acquire();
   objects[object] = {static_cast<std::uint32_t>(fingerprint), upper_bits(fingerprint), object | last_record_bit};
@@ -77,13 +79,16 @@ Slot IndexEntries::add_object(const Digest& digest) {
   return object;
 }
 
+Slot IndexEntries::add_family(const FamilyName& name) {
+  if (const Slot known = find_family(name); known != no_slot) return known;
+  const Slot family = families.acquire();
+  families[family] = {name, 0};
+  family_slots.emplace(name, family);
+  return family;
+}
+
 Slot IndexEntries::add_block(const Tag& tag) {
-  Slot family = find_family(family_of(tag));
-  if (family == no_slot) {
-    family = families.acquire();
-    families[family] = {family_of(tag), 0};
-    family_slots.emplace(family_of(tag), family);
-  }
+  const Slot family = add_family(family_of(tag));
   if (const Slot known = find_block(family, tag.block_hash); known != no_slot) return known;
   const Slot block = blocks.acquire();
   blocks[block] = {tag.block_hash, family, no_slot};
@@ -99,11 +104,12 @@ void IndexEntries::drop_block(Slot slot) {
   Family& family = families[block.family];
   if (--family.block_count > 0) return;
   family_slots.erase(family.name);
+  recent_family_ = no_slot;
   families.release(block.family);
 }
 
-Slot IndexEntries::add_record(HolderId holder, const Digest& digest, const Tag& tag) {
-  const Slot object = add_object(digest);
+Slot IndexEntries::add_record(HolderId holder, Slot object, const Digest& digest, const Tag& tag) {
+  if (object == no_slot) object = add_object(digest);
   const Slot slot = records.acquire();
   IndexRecord& record = records[slot];
   record = {};

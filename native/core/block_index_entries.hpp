@@ -55,7 +55,7 @@ struct FamilyName {
   friend bool operator==(const FamilyName&, const FamilyName&) = default;
 };
 struct Family {
-  FamilyName name;
+  FamilyName name{};
   std::uint64_t block_count = 0;
 };
 struct FamilyHash {
@@ -95,8 +95,8 @@ struct IndexEntries {
   // Whether the record lies in the block and shard that the tag names.
   [[nodiscard]] bool is_at(const IndexRecord& record, const Tag& tag) const;
 
-  // A new record for the digest, in no tier yet.
-  Slot add_record(HolderId holder, const Digest& digest, const Tag& tag);
+  // A new record, in no tier yet, of the object that find_object(digest) gave.
+  Slot add_record(HolderId holder, Slot object, const Digest& digest, const Tag& tag);
   void add_tiers(IndexRecord& record, std::uint8_t tier_mask);
   void remove_tiers(IndexRecord& record, std::uint8_t tier_mask);
   void unmark(Slot record);
@@ -107,12 +107,17 @@ struct IndexEntries {
 
  private:
   Slot add_object(const Digest& digest);
+  Slot add_family(const FamilyName& name);
   Slot add_block(const Tag& tag);
   void drop_block(Slot block);
   [[nodiscard]] bool is_covered(Slot block, HolderId holder, std::uint16_t shard_index) const;
   void cover(const IndexRecord& record, std::uint8_t tier);
   void uncover(const IndexRecord& record, std::uint8_t tier);
   void unchain(Slot record);
+
+  // The family asked for last: whole messages and whole look-ups are of one.
+  mutable FamilyName recent_name_{};
+  mutable Slot recent_family_ = no_slot;
 };
 
 }  // namespace moonpool

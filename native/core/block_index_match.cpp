@@ -7,7 +7,7 @@ namespace moonpool {
 namespace {
 
 // How many blocks' look-ups are under way at once: each is three dependent reads of cold memory.
-constexpr std::size_t batch_block_count = 16;
+constexpr std::size_t batch_block_count = 32;
 
 // The last unbroken run of blocks that somebody has in one group.
 struct Run {
