@@ -1,0 +1,11 @@
+"""`moonpool bench`: what the pool does beside what this machine can do at all, in one run.
+
+- `measure`   rows, and how a row and its limit are measured in turns
+- `machine`   the machine's own limits: a copy from and to another process's memory, a ping-pong
+- `peer`      that other process
+- `spinner`   keeps an idle virtual machine's cores awake during latency rows
+- `moving`    rows that move bytes through a pool
+- `asking`    rows of small calls: latencies, existence, look-ups
+- `indexing`  rows of the block index alone
+- `run`       all of it, on a node of its own
+"""
