@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from moonpool.types import GroupRule, Match, PutResult, ReadResult
 
 _LIST_PAGE_COUNT = 1024
-_ReadVerb = Callable[..., _native.ReadOutcome]
+_ReadVerb = Callable[..., "_native.ReadOutcome"]
 
 
 class Pool:
