@@ -51,7 +51,9 @@ def test_pieces_of_a_value_come_in_their_order() -> None:
         (memoryview(b"abcdef")[::2], "contiguous"),
         (Tensor(b"ab", device="cuda:0"), "cuda:0"),
         (Tensor(b"ab", contiguous=False), "contiguous"),
-        ([], "empty list"),
+        ([], "empty"),
+        (b"", "at least one byte"),
+        ([b"", bytearray()], "at least one byte"),
         ((1, 2, 3), "pair"),
         ((0, 8), "null"),
         ((4096, -1), "negative"),
@@ -113,6 +115,7 @@ def test_address_arrays_are_taken_inside_registered_memory() -> None:
     assert batch.piece_counts == [2]
     for bad, message in (
         (Pieces([start], [65]), "registered"),
+        (Pieces([start], [0]), "empty"),
         (Pieces([start, start], [8]), "lengths"),
         (Pieces([start], [8], [2]), "add up to 2"),
         (Pieces([start, start + 8], [8, 8]), "1 keys"),

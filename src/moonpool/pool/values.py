@@ -71,6 +71,8 @@ def batch_of_pieces(pieces: Pieces, key_count: int, regions: Regions) -> Batch:
     if piece_total != len(batch.addresses):
         raise UsageError(f"piece_counts add up to {piece_total} but there are {len(batch.addresses)} addresses")
     regions.require(batch.addresses, batch.lengths)
+    if not all(batch.lengths):
+        raise UsageError("a piece is empty; leave it away (a value has at least one byte)")
     return batch
 
 
@@ -122,12 +124,14 @@ def _append(batch: Batch, value: Value, regions: Regions, *, writable: bool) -> 
             owner: object = None
         else:
             address, length, owner = span_of(piece, writable=writable)
+        if not length:  # adds nothing to the value, and has no address worth the name
+            continue
         batch.addresses.append(address)
         batch.lengths.append(length)
         batch.owners.append(owner)
         count += 1
     if not count:
-        raise UsageError("a value is an empty list of pieces; give at least one piece, or b'' for an empty value")
+        raise UsageError("a value is empty; a value has at least one byte")
     return count
 
 
