@@ -17,6 +17,7 @@ from moonpool.pool.regions import Regions, require_disjoint
 from moonpool.pool.results import Holder, ObjectInfo, put_results, read_results
 from moonpool.pool.values import Batch, Pieces, Value, batch_of, batch_of_pieces, numbers, span_of
 from moonpool.pool.views import Views
+from moonpool.types import Reason
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from moonpool.types import GroupRule, Match, PutResult, ReadResult
 
 _LIST_PAGE_COUNT = 1024
+_GROUP_COUNT_MAX = 64
 _ReadVerb = Callable[..., "_native.ReadOutcome"]
 
 
@@ -139,8 +141,19 @@ class Pool:
 
     def get_bytes(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[bytes | None]:
         """A verified copy of each value as bytes, None for a miss."""
-        with self.get(keys, **options) as views:
-            return [None if view is None else bytes(view) for view in views]
+        found: dict[int, bytes] = {}
+        waiting = list(range(len(keys)))
+        while waiting:  # a batch larger than one connection may hold at a time comes in several turns
+            with self.get([keys[place] for place in waiting], **options) as views:
+                copies = {place: bytes(view) for place, view in zip(waiting, views, strict=True) if view is not None}
+                limited = [
+                    place
+                    for place, result in zip(waiting, views.results, strict=True)
+                    if result.reason == Reason.CONNECTION_LIMIT
+                ]
+            found |= copies
+            waiting = limited if copies else []
+        return [found.get(place) for place in range(len(keys))]
 
     # Looking ------------------------------------------------------------------------------------------------
 
@@ -162,6 +175,8 @@ class Pool:
         self._opened()
         arguments = checked(options, WaitOptions, self._settings.match_budget_ms)
         hashes = numbers(block_hashes, "block_hashes")
+        if not 1 <= len(groups) <= _GROUP_COUNT_MAX:
+            raise UsageError(f"match takes 1 to {_GROUP_COUNT_MAX} groups, not {len(groups)}")
         return self._lookup.match(namespace_id, hashes, groups, block_count=len(hashes), **arguments)
 
     def locate(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[list[Holder]]:

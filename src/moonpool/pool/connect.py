@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # A directory is optional, so connect() does not wait long for one that is stopped.
 _DIRECTORY_CONNECT_MS = 200
+# A lazy pool takes a node that is there, and does not wait for one that is stopped.
+_LAZY_CONNECT_MS = 50
 
 
 def connect(
@@ -69,10 +71,12 @@ def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
         for path in settings.node.directories
     ]
     address = "unix:" + settings.node.socket_path
-    if not lazy:
+    if lazy:
+        node.connect(min(client.connect_timeout_ms, _LAZY_CONNECT_MS))
+    else:
         _connect_now(node, address, client.connect_timeout_ms)
-        for directory in directories:
-            directory.client.connect(_DIRECTORY_CONNECT_MS)
+    for directory in directories:
+        directory.client.connect(_LAZY_CONNECT_MS if lazy else _DIRECTORY_CONNECT_MS)
     return Pool(node, Lookup(node, directories, address), client, address=address)
 
 
