@@ -76,9 +76,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib import metadata
-
-        return metadata.version("moonpool")
+        return importlib.import_module("moonpool._native").__version__
     room = _ROOM_OF.get(name)
     if room is None:
         raise AttributeError(f"module 'moonpool' has no attribute {name!r}")

@@ -69,8 +69,23 @@ class Commands(dict[str, click.Command]):
             return default
 
 
+def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from moonpool import _native
+
+        click.echo(f"moonpool {_native.__version__}")
+        context.exit()
+
+
 @click.group(commands=Commands(), context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="moonpool", prog_name="moonpool", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def moonpool() -> None:
     """One shared KV cache for all the LLM engines of a host.
 
@@ -101,6 +116,9 @@ def run(arguments: list[str]) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except OSError as error:  # a file that cannot be written, a full disk
+        click.echo(f"moonpool: {error}", err=True)
         return EXIT_FAILED
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from moonpool import _native
 from moonpool.cli.settings import Settings, bytes_text, duration_text, json_option, print_rows, settings_options
 from moonpool.pool.keys import key_from_text, key_text
-from moonpool.types import ReadResult, Reason
+from moonpool.types import ReadResult, Reason, Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,22 +46,26 @@ def put(*, settings: Settings, key: bytes, file: str, text: str | None, as_json:
     with settings.connect() as pool:
         result = pool.put([key], [value], **options)[0]
         kept = pool.pin([key])[0] if pinned and result else None
+    # `present` promises only the length; here the bytes are at hand, so say it when they differ.
+    differs = result.status == Status.PRESENT and _native.crc32c(value) != result.checksum
     row = {
         "key": key_text(key),
-        "status": result.status.name.lower(),
+        "status": "conflict" if differs else result.status.name.lower(),
         "reason": result.reason.label,
         "length": result.length,
         "checksum": result.checksum,
     }
     if as_json:
         print_rows([row], {}, as_json=True)
-    elif result:
+    elif result and not differs:
         click.echo(f"{row['status']} {row['key']} ({result.length} bytes, crc32c {result.checksum:#010x})")
-    if not result:
+    if differs:
+        click.echo(f"conflict: {row['key']} has another value; `moonpool rm` it first, or choose another key", err=True)
+    elif not result:
         _explain(f"{row['status']}: {row['key']}", result.reason)
     if kept is not None and not kept:
         _explain(f"not pinned: {row['key']}", kept.reason)
-    return 0 if result and (kept is None or kept) else 1
+    return 0 if result and not differs and (kept is None or kept) else 1
 
 
 @click.command(short_help="Write the value of a key to standard output or a file.")

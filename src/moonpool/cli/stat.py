@@ -81,7 +81,8 @@ def node_and_directory_status(
     secret = config.secret_key(config.load_or_create_secret(chosen.runtime_folder, chosen.secret_file))
     client = _native.DirectoryClient(chosen.directory.socket_path, secret=secret, name=chosen.client.name)
     try:
-        text = client.stat(timeout_ms=timeout_ms)
+        reached, _ = client.connect(timeout_ms)
+        text = None if reached else client.stat(timeout_ms=timeout_ms)
     finally:
         client.close()
     return node, None if text is None else json.loads(text)

@@ -13,13 +13,11 @@ from moonpool.cli.settings import json_option, print_rows
 @json_option
 def version(*, as_json: bool) -> None:
     """Show the release, the wire versions that it speaks, and the Python that it runs in."""
-    import moonpool
     from moonpool import _native
 
     oldest, newest = _native.wire_versions
     row = {
-        "moonpool": str(moonpool.__version__),
-        "native": _native.__version__,
+        "moonpool": _native.__version__,
         "wire": str(newest) if oldest == newest else f"{oldest} to {newest}",
         "python": platform.python_version(),
     }

@@ -1,0 +1,149 @@
+"""The command line on a running node, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moonpool.testing.cluster import Cluster, value_of
+
+Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+@pytest.fixture
+def on(cluster: Cluster, moonpool: Run) -> Run:
+    """Runs a command with this cluster's settings."""
+
+    def run(command: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+        return moonpool(command, "--runtime-folder", str(cluster.folder), *arguments, **options)
+
+    return run
+
+
+def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_file_goes_in_and_comes_out(on: Run, folder: Path) -> None:
+    source, target = folder / "source", folder / "target"
+    source.write_bytes(value_of("file", 3_000_000))
+    assert on("put", "file", str(source)).returncode == 0
+    assert on("get", "file", "-o", str(target)).returncode == 0
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_standard_input_and_output_carry_any_bytes(on: Run) -> None:
+    assert on("put", "0x00ff", content=b"\x00\n\xff").returncode == 0
+    assert on("get", "0x00ff").stdout == b"\x00\n\xff"
+    assert on("put", "text", "--text", "hello").stdout.startswith(b"stored text (5 bytes")
+    again = on("put", "text", "--text", "hello", "--json")
+    assert rows(again)[0]["status"] == "present"
+    conflict = on("put", "text", "--text", "other")
+    assert (conflict.returncode, conflict.stdout) == (1, b"")
+    assert conflict.stderr.startswith(b"conflict: text")
+
+
+def test_objects_are_listed_shown_pinned_and_removed(on: Run) -> None:
+    for key in ("a/1", "a/2", "b"):
+        assert on("put", key, "--text", key).returncode == 0
+    listed = rows(on("ls", "a/", "--json"))
+    assert sorted((row["key"], row["length"]) for row in listed) == [("a/1", 3), ("a/2", 3)]
+    assert b"a/1" in on("ls").stdout
+    assert len(rows(on("ls", "--limit", "2", "--json"))) == 2
+    assert on("pin", "a/1").stdout == b"pinned a/1\n"
+    assert {row["key"]: row["pinned"] for row in rows(on("ls", "--json"))}["a/1"] is True
+    assert on("unpin", "a/1").returncode == 0
+    shown = on("stat", "a/1", "nothing", "--json")
+    assert [row["status"] for row in rows(shown)] == ["hit", "miss"]
+    assert shown.returncode == 1
+    assert on("rm", "a/1", "a/2").stdout == b"removed a/1\nremoved a/2\n"
+    gone = on("rm", "a/1")
+    assert gone.returncode == 1
+    assert b"not removed: a/1" in gone.stderr
+
+
+def test_a_miss_is_explained_and_is_exit_code_1(on: Run) -> None:
+    on("put", "k", "--text", "v")
+    on("rm", "k")
+    missed = on("get", "k")
+    assert (missed.returncode, missed.stdout) == (1, b"")
+    assert b"removed" in missed.stderr
+    reason = on("why", "k", "--json")
+    assert (reason.returncode, rows(reason)[0]["reason"]) == (1, "removed")
+    assert b"is there" not in on("why", "k").stdout
+    never = on("why", "never")
+    assert b"what an earlier incarnation held is gone" in never.stdout
+    assert on("why", "--request", "r-1").returncode == 1
+
+
+def test_the_state_of_the_node_is_shown(on: Run, cluster: Cluster) -> None:
+    status = json.loads(on("stat", "--json").stdout)
+    assert status["incarnation"] == cluster.node.announcement.incarnation
+    text = on("stat").stdout.decode()
+    assert "node-under-test" in text
+    snapshot = json.loads(on("top", "--once", "--json").stdout)
+    assert snapshot["node"]["state"] == "ready"
+    assert snapshot["tiers"][0]["capacity_bytes"] == status["table"]["capacity_bytes"]
+    screen = on("top", "--once")
+    assert screen.returncode == 0
+    assert b"node-under-test" in screen.stdout
+
+
+def test_without_a_node_every_command_says_what_to_do_in_one_line(moonpool: Run, folder: Path) -> None:
+    for command in (["get", "k"], ["put", "k", "--text", "v"], ["ls"], ["rm", "k"], ["stat"], ["pin", "k"]):
+        done = moonpool(command[0], "--runtime-folder", str(folder), *command[1:])
+        assert done.returncode == 1, command
+        assert done.stderr.count(b"\n") == 1, done.stderr
+        assert b"moonpool up" in done.stderr
+    assert (
+        b"no node answers"
+        in moonpool("why", "k", "--runtime-folder", str(folder)).stdout
+        + moonpool("why", "--runtime-folder", str(folder)).stdout
+    )
+    assert moonpool("top", "--once", "--runtime-folder", str(folder)).returncode == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["put"],
+        ["put", "k", "/no/such/file"],
+        ["get", "0xzz"],
+        ["get", ""],
+        ["get", "k" * 1025],
+        ["ls", "--set", "node.segment=4"],
+        ["node", "--segment", "many"],
+        ["why", "k", "--last", "3"],
+        ["top", "--interval", "0"],
+    ],
+    ids=lambda arguments: " ".join(arguments)[:30],
+)
+def test_a_wrong_call_is_exit_code_2_without_a_traceback(moonpool: Run, folder: Path, arguments: list[str]) -> None:
+    command, *rest = arguments
+    extra = [] if command == "nonsense" else ["--runtime-folder", str(folder)]
+    done = moonpool(command, *extra, *rest)
+    assert done.returncode == 2, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert done.stderr.strip()
+
+
+def test_help_and_version_need_no_node(moonpool: Run) -> None:
+    assert b"moonpool up" in moonpool("--help").stdout
+    for command in ("up", "node", "directory", "put", "get", "ls", "rm", "pin", "unpin", "stat", "top", "why"):
+        assert moonpool(command, "--help").returncode == 0, command
+    assert json.loads(moonpool("version", "--json").stdout)["wire"]
+
+
+def test_output_into_a_closed_pipe_is_no_traceback(cluster: Cluster) -> None:
+    with cluster.connect() as pool:
+        pool.put({f"key-{number}": b"v" for number in range(5000)})
+    command = f"{sys.executable} -m moonpool ls --json --runtime-folder {cluster.folder} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
+    assert done.stderr == b""
+    assert done.stdout.count(b"\n") == 1
