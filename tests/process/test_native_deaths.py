@@ -1,0 +1,242 @@
+"""Processes that die or stop at the worst moment: writers, readers, the node itself."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+from native_actors import Actor, Bed, Server, get, put, value_of, wait_until
+
+from moonpool.types import Reason, Status
+
+pytestmark = pytest.mark.process
+
+MIB = 1 << 20
+
+# Puts KEY, whose second half cannot be read until the test says so: it stays between reserve and commit.
+WRITER = """
+client = client_at(PATH)
+region, address = closed_pages(4 << 20)
+head = value_of("head", 4 << 20)
+def put():
+    start, length = native.address_of(head)
+    outcome = client.put([b"key"], [start, address], [length, 4 << 20], [2], timeout_ms=600_000)
+    tell([outcome.statuses, outcome.reasons])
+threading.Thread(target=put, daemon=True).start()
+hear()
+open_pages(address, 4 << 20)
+hear()
+"""
+
+# Reads KEY into memory that cannot be written until the test says so: it stays between hold and release.
+READER = """
+client = client_at(PATH)
+region, address = closed_pages(1 << 20)
+def get():
+    outcome = client.get_into([b"key"], [address], [1 << 20], timeout_ms=600_000)
+    tell([outcome.statuses, outcome.reasons])
+threading.Thread(target=get, daemon=True).start()
+hear()
+open_pages(address, 1 << 20)
+hear()
+"""
+
+
+def reserving(bed: Bed, node: Server) -> Actor:
+    writer = bed.actor(WRITER)
+    wait_until(lambda: node.status()["table"]["reservation_count"] == 1)
+    return writer
+
+
+def test_a_writer_killed_between_reserve_and_commit_leaves_a_miss_and_its_space() -> None:
+    """Fault 6."""
+    with Bed() as bed:
+        node = bed.node()
+        client = bed.client()
+        writer = reserving(bed, node)
+        assert get(client, "key", 8 * MIB)[:2] == (Status.MISS, Reason.NOT_COMMITTED)
+        # A reservation never blocks a key.
+        assert put(client, {"key": value_of("mine", 5000)}) == [Status.STORED]
+        writer.kill()
+        wait_until(lambda: node.status()["table"]["reserved_bytes"] == 0)
+        table = node.status()["table"]
+        assert (table["quarantined_bytes"], table["object_count"]) == (0, 1)
+        assert get(client, "key", 5000)[2] == value_of("mine", 5000)
+        node.check_integrity()
+
+
+def test_a_stopped_writer_is_quarantined_and_its_late_commit_refused() -> None:
+    """Fault 28: its space is not used again while it might still write."""
+    with Bed() as bed:
+        node = bed.node(limits={"reservation_ms": 200})
+        client = bed.client()
+        writer = reserving(bed, node)
+        writer.send(signal.SIGSTOP)
+        wait_until(lambda: node.status()["table"]["quarantined_bytes"] > 8 * MIB)
+        keys = [f"key{index}" for index in range(60)]
+        statuses = put(client, {key: value_of(key, MIB) for key in keys})
+        assert statuses[-1] == Status.STORED  # the others go on
+        assert node.status()["table"]["quarantined_bytes"] > 8 * MIB
+        writer.send(signal.SIGCONT)
+        writer.tell("open")
+        assert writer.hear() == [[Status.REFUSED], [Reason.DEADLINE]]
+        for key in keys:
+            status, _, found = get(client, key, MIB)
+            assert status == Status.MISS or found == value_of(key, MIB)
+        wait_until(lambda: node.status()["table"]["quarantined_bytes"] == 0)
+        assert get(client, "key", 8 * MIB)[0] == Status.MISS
+        node.check_integrity()
+
+
+def test_a_reader_that_was_away_too_long_never_takes_foreign_bytes_for_a_hit() -> None:
+    """Fault 12: its hold was revoked, and the space used again, in the middle of its copy."""
+    with Bed() as bed:
+        node = bed.node(limits={"copy_hold_ms": 200})
+        client = bed.client()
+        put(client, {"key": value_of("key", MIB)})
+        reader = bed.actor(READER)
+        wait_until(lambda: node.status()["table"]["hold_count"] == 1)
+        reader.send(signal.SIGSTOP)
+        client.remove([b"key"])
+        wait_until(lambda: node.status()["table"]["held_bytes"] == 0)
+        for index in range(60):
+            put(client, {f"key{index}": value_of(str(index), MIB)})
+        reader.send(signal.SIGCONT)
+        reader.tell("open")
+        assert reader.hear() == [[Status.MISS], [Reason.DEADLINE]]
+
+
+def test_holds_of_the_dead_are_let_go() -> None:
+    """Fault 11."""
+    with Bed() as bed:
+        node = bed.node(limits={"copy_hold_ms": 600_000})
+        client = bed.client()
+        put(client, {"key": value_of("key", MIB)})
+        viewer = bed.actor(
+            "client = client_at(PATH)\n"
+            "views = [client.get_views([b'key'])[0] for _ in range(1000)]\n"
+            "tell(sum(1 for (view,) in views if view is not None))\n"
+            "hear()\n"
+        )
+        assert viewer.hear() > 0
+        reader = bed.actor(READER)
+        wait_until(lambda: node.status()["table"]["hold_count"] > 1)
+        client.remove([b"key"])
+        assert node.status()["table"]["held_bytes"] > 0
+        viewer.kill()
+        reader.kill()
+        wait_until(lambda: node.status()["table"]["hold_count"] == 0)
+        assert node.status()["table"]["used_bytes"] == 0
+        node.check_integrity()
+
+
+def test_a_connection_lost_while_its_process_lives_is_quarantined_until_the_process_exits() -> None:
+    with Bed() as bed:
+        node = bed.node(limits={"frame_ms": 200})
+        # It reserves and holds by the protocol's own bytes, then closes its socket without a goodbye.
+        actor = bed.actor(
+            "client = client_at(PATH)\n"
+            "region, address = closed_pages(4 << 20)\n"
+            "import socket\n"
+            "def put():\n"
+            "    outcome = client.put([b'key'], [address], [4 << 20], timeout_ms=600_000)\n"
+            "    tell([outcome.statuses, outcome.reasons])\n"
+            "threading.Thread(target=put, daemon=True).start()\n"
+            "hear()\n"
+            "for entry in os.listdir('/proc/self/fd'):\n"
+            "    try:\n"
+            "        if os.readlink('/proc/self/fd/' + entry).startswith('socket:'):\n"
+            "            socket.socket(fileno=os.dup(int(entry))).shutdown(socket.SHUT_RDWR)\n"
+            "    except OSError:\n"
+            "        pass\n"
+            "tell('closed')\n"
+            "hear()\n"
+            "open_pages(address, 4 << 20)\n"
+            "hear()\n"
+        )
+        wait_until(lambda: node.status()["table"]["reservation_count"] == 1)
+        assert actor.ask("close") == "closed"
+        wait_until(lambda: not node.status()["connections"])
+        assert node.status()["table"]["quarantined_bytes"] > 4 * MIB
+        actor.tell("open")
+        assert actor.hear() == [[Status.REFUSED], [Reason.UNAVAILABLE]]
+        assert node.status()["table"]["quarantined_bytes"] > 4 * MIB
+        actor.kill()
+        wait_until(lambda: node.status()["table"]["quarantined_bytes"] == 0)
+        assert node.counters()["departed_count"] == 0
+        node.check_integrity()
+
+
+def test_a_client_finds_the_restarted_node_by_itself() -> None:
+    with Bed() as bed:
+        node = bed.node()
+        client = bed.client()
+        value = value_of("key", MIB)
+        put(client, {"key": value})
+        (view,), _ = client.get_views([b"key"])
+        assert view is not None
+        before = client.info["incarnation"]
+        node.kill()
+        assert get(client, "key", MIB)[:2] == (Status.MISS, Reason.UNAVAILABLE)
+        assert put(client, {"other": value}) == [Status.REFUSED]
+        assert not client.connected
+        node = bed.node()
+        wait_until(client.ping)
+        assert client.info["incarnation"] != before
+        assert get(client, "key", MIB)[:2] == (Status.MISS, Reason.NEVER_STORED)
+        assert put(client, {"key": value}) == [Status.STORED]
+        assert bytes(memoryview(view)) == value  # the old mapping lives as long as its last view
+        view.release()
+        assert node.status()["table"]["hold_count"] == 0
+
+
+def test_a_stopped_node_costs_one_timeout_and_then_nothing_until_it_answers() -> None:
+    with Bed() as bed:
+        node = bed.node()
+        client = bed.client()
+        value = value_of("key", MIB)
+        put(client, {"key": value})
+        node.send(signal.SIGSTOP)
+        assert get(client, "key", MIB, timeout_ms=50)[:2] == (Status.MISS, Reason.TIMED_OUT)
+        assert get(client, "key", MIB, timeout_ms=60_000)[:2] == (Status.MISS, Reason.UNAVAILABLE)
+        assert client.match(1, [1], [(0, 1, 0)], timeout_ms=60_000).reachable is False
+        node.send(signal.SIGCONT)
+        wait_until(lambda: get(client, "key", MIB) == (Status.HIT, Reason.NONE, value))
+        # What the late answers gave was given back.
+        wait_until(lambda: node.status()["table"]["hold_count"] == 0)
+        assert client.info["reconnect_count"] == 0
+
+
+def test_connecting_to_nobody_or_to_somebody_stopped_fails_in_bounded_time() -> None:
+    with Bed() as bed:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(bed.node_path)
+        listener.listen(1)
+        waiting = bed.actor("client = native.NodeClient(PATH, secret=SECRET)\ntell(client.connect(200)[0])\nhear()\n")
+        assert waiting.hear() == Reason.TIMED_OUT
+        listener.close()
+        assert (
+            bed.actor("client = native.NodeClient(PATH, secret=SECRET)\ntell(client.connect(200)[0])\n").hear()
+            == Reason.UNAVAILABLE
+        )
+
+
+def test_a_second_node_on_the_same_path_is_refused_and_a_stale_file_replaced() -> None:
+    with Bed() as bed:
+        node = bed.node()
+        second = bed.actor(
+            "server = native.NodeServer(path=PATH, name='n', site='', secret=SECRET, segment_bytes=1 << 20,\n"
+            "                           arena_bytes=1 << 20, tenants=[], directories=[], limits={})\n"
+            "try:\n"
+            "    server.start()\n"
+            "except OSError as error:\n"
+            "    tell(str(error))\n"
+        )
+        text = second.hear()
+        assert bed.node_path in text
+        assert "taken" in text
+        assert bed.client().ping()
+        node.kill()
+        bed.node()
+        assert bed.client().ping()
