@@ -259,6 +259,15 @@ def test_remark_leaves_the_host_healthy(kind: str, changes: dict[str, Any]) -> N
     assert diagnose(evidence(**changes)).healthy
 
 
+def test_failed_loads_are_explained_by_the_reasons_of_loads() -> None:
+    counters = EngineCounters(
+        blocks_saved=1, applied_tokens=1, load_failures=2, misses_by_reason={"never_stored": 9, "load_timed_out": 2}
+    )
+    finding = only(evidence(engines=(engine(counters=counters),)))
+    assert "timed_out 2 (the peer did not answer" in finding.what
+    assert "never_stored" not in finding.what
+
+
 def test_segment_larger_than_what_can_be_had_is_found_before_the_node_starts() -> None:
     memory = MachineMemory(
         total_bytes=16 * GIB, available_bytes=8 * GIB, cgroup_limit_bytes=GIB, cgroup_free_bytes=GIB // 2

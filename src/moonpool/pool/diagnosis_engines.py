@@ -15,6 +15,7 @@ _LOOKUP_COUNT_MIN = 5
 _SILENT_S_MAX = 30.0
 _TIMEOUT_SHARE_MAX = 0.1
 _DETAIL_COUNT_MAX = 12
+_REASON_COUNT_MAX = 4
 
 # Fields that people set on purpose in order not to share.
 _DELIBERATE = frozenset({"tenant", "salt", "weight_version"})
@@ -135,7 +136,7 @@ def _work(engine: EngineDescription, stored_object_count: int) -> Iterator[Findi
         yield remark(
             "load_failures",
             _name(engine),
-            what=f"{counters.load_failures} requests were recomputed after their load failed{_reasons(engine)}",
+            what=f"{counters.load_failures} requests were recomputed after their load failed{_reasons(engine, 'load_')}",
             advice="`moonpool why --last 5` names the reason of each",
         )
 
@@ -205,12 +206,17 @@ def _order(name: str) -> tuple[int, str]:
     return (names.index(name) if name in names else len(names), name)
 
 
-def _reasons(engine: EngineDescription) -> str:
-    """The most frequent reasons of its misses, to be appended to a sentence."""
-    known = sorted(engine.counters.misses_by_reason.items(), key=lambda item: -item[1])
-    labels = {reason.label: reason.meaning for reason in Reason}
-    told = [f"{label} {count}" + (f" ({labels[label]})" if label in labels else "") for label, count in known if count]
-    return f"; reasons: {', '.join(told[:4])}" if told else ""
+def _reasons(engine: EngineDescription, prefix: str = "") -> str:
+    """The most frequent reasons of its misses, to be appended to a sentence; only those of loads with "load_"."""
+    counts = {
+        name.removeprefix(prefix): count
+        for name, count in engine.counters.misses_by_reason.items()
+        if count and name.startswith(prefix)
+    }
+    meanings = {reason.label: f" ({reason.meaning})" for reason in Reason}
+    ranked = sorted(counts.items(), key=lambda item: -item[1])[:_REASON_COUNT_MAX]
+    told = [f"{name} {count}{meanings.get(name, '')}" for name, count in ranked]
+    return f"; reasons: {', '.join(told)}" if told else ""
 
 
 def _short(value: str, characters_max: int = 60) -> str:
