@@ -136,7 +136,7 @@ def _work(engine: EngineDescription, stored_object_count: int) -> Iterator[Findi
         yield remark(
             "load_failures",
             _name(engine),
-            what=f"{counters.load_failures} requests were recomputed after their load failed{_reasons(engine, 'load_')}",
+            what=f"{counters.load_failures} requests were recomputed after a failed load{_reasons(engine, 'load_')}",
             advice="`moonpool why --last 5` names the reason of each",
         )
 
