@@ -135,9 +135,15 @@ class Llm:
         return Answer(request_id, tuple(last.token_ids), ranked, str(last.finish_reason))
 
     def forget(self) -> None:
-        """Drop the engine's own prefix cache, so that the next hit can come from the pool only."""
-        done = asyncio.run_coroutine_threadsafe(self._engine.reset_prefix_cache(), self._loop).result(60)
-        assert done, "the engine still uses blocks"
+        """Drop the engine's own prefix cache, so that the next hit can come from the pool only.
+
+        Works once no block is taken any more: a load that was aborted gives its blocks back a step later.
+        """
+
+        def forgotten() -> bool:
+            return bool(asyncio.run_coroutine_threadsafe(self._engine.reset_prefix_cache(), self._loop).result(60))
+
+        wait_until(forgotten, f"engine {self.name} to use no block any more", timeout_s=20)
 
     def roll(self) -> bool:
         """Reset the engine's cache and the connector's, as after a change of weights."""

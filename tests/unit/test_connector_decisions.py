@@ -274,6 +274,14 @@ def test_a_silent_node_is_asked_no_more_once_it_counts_as_away() -> None:
     assert len(pool.asked) == 2
 
 
+def test_a_node_that_is_gone_is_not_waited_for() -> None:
+    pool = Pool(MatchAnswer(0, False, lost=True))
+    desk, health = make_desk(pool)
+    assert desk.decide(ask()).reason == NODE_AWAY
+    assert not health.up
+    assert len(pool.asked) == 1
+
+
 def test_a_node_that_is_away_costs_no_call() -> None:
     pool = Pool(MatchAnswer(10, True))
     desk, _ = make_desk(pool, up=False)

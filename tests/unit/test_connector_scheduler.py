@@ -234,6 +234,14 @@ def test_a_save_that_fell_short_is_taken_up_where_it_ended(failure: str, end: in
     assert [(save.first, save.end) for save in bench.plan(r=10).saves] == [(again, 10)]
 
 
+def test_blocks_left_out_for_another_request_s_load_error_are_offered_in_the_next_step() -> None:
+    bench = Bench()
+    bench.admit(FakeRequest("r"))
+    bench.plan(r=4)
+    bench.report(saves={"r": SaveReport(first=0, end=0, failure="step_had_load_error")})
+    assert [(save.first, save.end) for save in bench.plan(r=4).saves] == [(0, 4)]
+
+
 def test_saved_blocks_of_the_last_step_are_still_counted() -> None:
     bench = Bench()
     bench.admit(FakeRequest("r"))

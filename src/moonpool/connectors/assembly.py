@@ -116,8 +116,9 @@ def make_scheduler_parts(
     # first, so that a directory that is behind, stopped or gone costs nothing.
     def match(block_hashes: Sequence[bytes], budget_ms: int) -> MatchAnswer:
         namespace_id = side.scope.namespace_id
-        answer = link.client(0).match(namespace_id, block_hash_hints(block_hashes), rules, timeout_ms=budget_ms)
-        return MatchAnswer(answer.fetchable, answer.reachable, answer.warming)
+        client = link.client(0)
+        answer = client.match(namespace_id, block_hash_hints(block_hashes), rules, timeout_ms=budget_ms)
+        return MatchAnswer(answer.fetchable, answer.reachable, lost=not answer.reachable and not client.connected)
 
     desk = LookupDesk(
         match,

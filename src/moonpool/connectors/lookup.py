@@ -31,11 +31,11 @@ BLOCKS_PER_LOOKUP_MAX = 16_384
 
 
 class MatchAnswer(NamedTuple):
-    """What a match said: blocks that can be fetched from the start on; whether anybody answered."""
+    """What a match said: blocks that can be fetched from the start on; whether anybody answered, or nobody is there."""
 
     block_count: int
     reachable: bool
-    warming: bool = False
+    lost: bool = False
 
 
 class Ask(NamedTuple):
@@ -138,8 +138,11 @@ class LookupDesk:
                 lookup.reason = STORED_LESS if lookup.block_count else NOT_STORED
             return False
         self._count("lookup_timeouts")
-        self._health.unanswered(now_ms)
-        lookup.reason = OUT_OF_BUDGET
+        if answer.lost:
+            self._health.lost(now_ms)
+        else:
+            self._health.unanswered(now_ms)
+        lookup.reason = NODE_AWAY if answer.lost else OUT_OF_BUDGET
         if self._health.up and now_ms - lookup.asked_at_ms < self._limits.pending_ms_max:
             return True
         lookup.answered = True

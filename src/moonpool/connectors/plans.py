@@ -5,6 +5,10 @@ from __future__ import annotations
 import msgspec
 
 
+# Why a worker saved nothing of a step.
+STEP_HAD_LOAD_ERROR = "step_had_load_error"
+
+
 class BlockRun(msgspec.Struct, frozen=True):
     """Consecutive blocks of one chain in one kv_group.
 

@@ -16,7 +16,15 @@ from moonpool.connectors.groups import CacheGroup, blocks_to_load
 from moonpool.connectors.link import NodeLink
 from moonpool.connectors.lookup import NODE_AWAY, OFF, Ask, Decision, LookupDesk
 from moonpool.connectors.outcomes import Ledger, Outcome
-from moonpool.connectors.plans import BlockRun, LoadOrder, LoadReport, SaveOrder, StepPlan, StepReport
+from moonpool.connectors.plans import (
+    STEP_HAD_LOAD_ERROR,
+    BlockRun,
+    LoadOrder,
+    LoadReport,
+    SaveOrder,
+    StepPlan,
+    StepReport,
+)
 from moonpool.types import Reason
 
 
@@ -252,6 +260,10 @@ class SchedulerSide:
         tracked.progress.stored_count += stored_count
         if not failure:
             saving.stored(tracked.progress)
+            return
+        if failure == STEP_HAD_LOAD_ERROR:  # nothing is wrong with these blocks: offer them in the next step
+            hashes = tracked.request.block_hashes
+            saving.offered(tracked.progress, end=min(end, tracked.progress.offered), block_hashes=hashes)
             return
         self._ledger.count("blocks_refused")
         self._ledger.miss(f"save_{failure}")

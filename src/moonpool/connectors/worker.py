@@ -15,7 +15,16 @@ import msgspec
 from moonpool.connectors.groups import CacheGroup
 from moonpool.connectors.link import NodeLink
 from moonpool.connectors.loading import Loader, LoadLimits, RunResult, split_run
-from moonpool.connectors.plans import BlockRun, LoadOrder, LoadReport, SaveOrder, SaveReport, StepPlan, StepReport
+from moonpool.connectors.plans import (
+    STEP_HAD_LOAD_ERROR,
+    BlockRun,
+    LoadOrder,
+    LoadReport,
+    SaveOrder,
+    SaveReport,
+    StepPlan,
+    StepReport,
+)
 from moonpool.identity.keys import block_hash_hints, block_keys, key_prefix
 from moonpool.types import Reason, Status
 
@@ -24,7 +33,6 @@ SAVE_CLIENT = 0
 LOAD_CLIENT = 1
 UNANSWERED = frozenset({Reason.TIMED_OUT, Reason.UNAVAILABLE})
 IN_POOL = frozenset({Status.STORED, Status.PRESENT, Status.CONFLICT})
-STEP_HAD_LOAD_ERROR = "step_had_load_error"
 SAVE_BUDGET = "save_budget"
 NOT_WORTH_MORE = frozenset({Reason.UNAVAILABLE.label, Reason.TIMED_OUT.label, SAVE_BUDGET})
 
