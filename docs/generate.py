@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -66,7 +67,7 @@ def command_line() -> Iterator[str]:
 def command_pages(path: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=path)
     yield f"## {path}\n"
-    yield (command.help or "").replace("\b", "").strip() + "\n"
+    yield inspect.cleandoc(command.help or "").replace("\b", "") + "\n"
     yield f"```text\n{command.get_usage(context)}\n```\n"
     options = [item for item in command.get_params(context) if isinstance(item, click.Option) and not item.hidden]
     records = [record for item in options if (record := item.get_help_record(context))]
