@@ -10,7 +10,8 @@ BlockIndex::BlockIndex(std::uint64_t entry_count_max)
 
 HolderId BlockIndex::add_holder() {
   auto& holders = entries_.holders;
-  const auto vacant = std::find_if(holders.begin(), holders.end(), [](const Holder& holder) { return !holder.present; });
+  const auto vacant =
+      std::find_if(holders.begin(), holders.end(), [](const Holder& holder) { return !holder.present; });
   const auto holder = static_cast<HolderId>(vacant - holders.begin());
   if (vacant == holders.end()) {
     if (holders.size() == holder_count_max) throw std::length_error("the block index knows 65535 holders already");
@@ -103,14 +104,16 @@ void BlockIndex::drop_all(Slot& first) {
 void BlockIndex::locate(const Digest& digest, std::vector<HolderId>& into) const {
   const Slot object = entries_.find_object(digest);
   if (object == no_slot) return;
-  for (Slot slot = entries_.objects[object].records; (slot & last_record_bit) == 0; slot = entries_.records[slot].next) {
+  for (Slot slot = entries_.objects[object].records; (slot & last_record_bit) == 0;
+       slot = entries_.records[slot].next) {
     into.push_back(entries_.records[slot].holder);
   }
 }
 
 IndexStats BlockIndex::stats() const {
   const auto& holders = entries_.holders;
-  const auto present = std::count_if(holders.begin(), holders.end(), [](const Holder& holder) { return holder.present; });
+  const auto present =
+      std::count_if(holders.begin(), holders.end(), [](const Holder& holder) { return holder.present; });
   return {.holder_count = static_cast<std::uint64_t>(present),
           .object_count = entries_.objects.count(),
           .block_count = entries_.blocks.count(),

@@ -29,7 +29,8 @@ std::uint32_t block_hash_bits(Slot family, std::uint64_t block_hash) {
 }
 
 Holder& IndexEntries::holder_at(HolderId holder) {
-  if (holder >= holders.size() || !holders[holder].present) throw std::out_of_range("no such holder in the block index");
+  if (holder >= holders.size() || !holders[holder].present)
+    throw std::out_of_range("no such holder in the block index");
   return holders[holder];
 }
 

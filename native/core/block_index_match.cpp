@@ -147,11 +147,12 @@ class Matcher {
     result.fetchable_block_count = fetchable_block_count_;
     for (HolderId holder = 0; holder < progress_.size(); ++holder) {
       const Progress& progress = progress_[holder];
-      if (progress.block_count > 0) result.holders.push_back({holder, progress.block_count, progress.tier_mask_at_count});
+      if (progress.block_count > 0)
+        result.holders.push_back({holder, progress.block_count, progress.tier_mask_at_count});
     }
-    std::stable_sort(result.holders.begin(), result.holders.end(), [](const HolderMatch& left, const HolderMatch& right) {
-      return left.block_count > right.block_count;
-    });
+    std::stable_sort(
+        result.holders.begin(), result.holders.end(),
+        [](const HolderMatch& left, const HolderMatch& right) { return left.block_count > right.block_count; });
     return result;
   }
 

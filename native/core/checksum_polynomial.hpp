@@ -52,9 +52,7 @@ class ShiftTable {
   constexpr explicit ShiftTable(std::uint64_t byte_count) {
     const std::uint32_t shift = shift_by(byte_count);
     for (std::size_t lane = 0; lane < 4; ++lane) {
-      for (std::uint32_t byte = 0; byte < 256; ++byte) {
-        lanes_[lane][byte] = multiply(shift, byte << (8 * lane));
-      }
+      for (std::uint32_t byte = 0; byte < 256; ++byte) { lanes_[lane][byte] = multiply(shift, byte << (8 * lane)); }
     }
   }
   [[nodiscard]] std::uint32_t apply(std::uint32_t crc) const {

@@ -46,6 +46,7 @@ class Writer {
   void text(std::string_view value);   // u16 length, bytes
   void blob(ConstBytes value);         // u32 length, bytes
   void raw(ConstBytes value);
+
  private:
   std::vector<std::byte>& into_;
 };

@@ -37,9 +37,9 @@ enum class MessageType : std::uint16_t {
   arena = 23,       // reply: ArenaReply with one file descriptor (SCM_RIGHTS)
   events = 24,      // owner to directory; reply: EventsReply
   goodbye = 25,     // orderly end: nothing of mine is in use any more; one way
-  damaged = 26,     // Keys: a reader found bytes that do not fit their checksum; the node looks itself; reply: Outcomes
+  damaged = 26,  // Keys: a reader found bytes that do not fit their checksum; the node looks itself; reply: Outcomes
   reply_bit = 0x100,
-  error = 0x1ff,    // reply to anything: ErrorReply, then the connection is closed
+  error = 0x1ff,  // reply to anything: ErrorReply, then the connection is closed
 };
 
 // Whether payload is exactly one well-formed message of that type, request or reply (fuzz and hostile-input tests).

@@ -46,7 +46,8 @@ bool is_clean_text(std::string_view text) {
 
 template <class Codec>
 void fields(Codec& codec, Like<Hello> auto& hello) {
-  codec(hello.magic, hello.version_min, hello.version_max, hello.role, hello.process_id, hello.incarnation, hello.nonce);
+  codec(hello.magic, hello.version_min, hello.version_max, hello.role, hello.process_id, hello.incarnation,
+        hello.nonce);
   codec.text(hello.tenant, label_bytes_max);
   codec.text(hello.name, label_bytes_max);
   codec.text(hello.site, label_bytes_max);

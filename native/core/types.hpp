@@ -42,21 +42,21 @@ struct Tag {
   std::uint16_t shard_count = 1;
   std::uint16_t bundle_count = 1;  // shards of this block that this node is to get; visible and evicted together
   std::uint16_t kv_group = 0;
-  bool chained = true;             // full-attention rule: useless without its parent; false for window and state groups
+  bool chained = true;  // full-attention rule: useless without its parent; false for window and state groups
   [[nodiscard]] bool present() const { return namespace_id != 0; }
   friend bool operator==(const Tag&, const Tag&) = default;
 };
 
 // Result of one key of a put, a read or a look-up. Append only: the numbers are on the wire.
 enum class Status : std::uint8_t {
-  stored = 0,        // put: committed by this call
-  present = 1,       // put: somebody committed it before, same length
-  conflict = 2,      // put: present with another length or checksum
-  no_room = 3,       // put: nothing may be evicted for it
-  refused = 4,       // put: see Reason
-  hit = 5,           // read, exists
-  miss = 6,          // read, exists: see Reason
-  done = 7,          // remove, pin, unpin, release
+  stored = 0,  // put: committed by this call
+  present = 1,  // put: somebody committed it before, same length
+  conflict = 2,  // put: present with another length or checksum
+  no_room = 3,  // put: nothing may be evicted for it
+  refused = 4,  // put: see Reason
+  hit = 5,  // read, exists
+  miss = 6,  // read, exists: see Reason
+  done = 7,  // remove, pin, unpin, release
 };
 inline constexpr Status status_last = Status::done;  // greater numbers are refused on the wire
 
@@ -67,26 +67,26 @@ enum class Reason : std::uint8_t {
   evicted = 2,
   expired = 3,
   removed = 4,
-  damaged = 5,             // checksum, length or generation did not fit
-  incomplete_bundle = 6,   // committed, but other members of its bundle are not
-  not_committed = 7,       // reserved, its writer has not committed yet
-  no_parent = 8,           // a chained block whose parent is not on this node
+  damaged = 5,  // checksum, length or generation did not fit
+  incomplete_bundle = 6,  // committed, but other members of its bundle are not
+  not_committed = 7,  // reserved, its writer has not committed yet
+  no_parent = 8,  // a chained block whose parent is not on this node
   key_too_long = 9,
   value_too_large = 10,
-  wrong_length = 11,       // the destination does not have the object's length
-  connection_limit = 12,   // a cap per connection: held, reserved or pinned bytes
-  not_yours = 13,          // the reservation or hold belongs to another connection, or is gone
-  deadline = 14,           // the reservation or copy hold ended before the work was done
-  unavailable = 15,        // no connection to the peer
+  wrong_length = 11,  // the destination does not have the object's length
+  connection_limit = 12,  // a cap per connection: held, reserved or pinned bytes
+  not_yours = 13,  // the reservation or hold belongs to another connection, or is gone
+  deadline = 14,  // the reservation or copy hold ended before the work was done
+  unavailable = 15,  // no connection to the peer
   timed_out = 16,
   digest_collision = 17,
-  warming = 18,            // the segment is not populated yet
-  access_denied = 19,      // another tenant's, or the verb is not allowed
+  warming = 18,  // the segment is not populated yet
+  access_denied = 19,  // another tenant's, or the verb is not allowed
   wrong_incarnation = 20,
-  cleared = 21,            // all objects of the namespace or node were dropped
-  engine_gave_up = 22,     // set by connectors: load failed once, recomputed
+  cleared = 21,  // all objects of the namespace or node were dropped
+  engine_gave_up = 22,  // set by connectors: load failed once, recomputed
   bad_request = 23,
-  protocol = 24,           // the peer spoke an unknown version or malformed bytes
+  protocol = 24,  // the peer spoke an unknown version or malformed bytes
 };
 inline constexpr Reason reason_last = Reason::protocol;  // greater numbers are refused on the wire
 

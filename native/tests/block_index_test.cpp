@@ -180,9 +180,7 @@ void forgetting_a_holder_leaves_nothing_of_it() {
   bool refused = false;
   try {
     (void)index.stored(holder, block_event(1));
-  } catch (const std::out_of_range&) {
-    refused = true;
-  }
+  } catch (const std::out_of_range&) { refused = true; }
   expect(refused, "a forgotten holder was believed");
   expect_equal(index.add_holder(), holder, "ids are small and used again");
   expect_equal(index.entry_count(holder), 0UL);
@@ -223,7 +221,8 @@ void random_events_leave_it_sound_and_empty_when_all_is_gone() {
   std::vector<HolderId> holders{index.add_holder(), index.add_holder(), index.add_holder()};
   for (int step = 0; step < 20'000; ++step) {
     HolderId& holder = holders[random() % holders.size()];
-    Event event = block_event(random() % 200, {static_cast<std::uint16_t>(random() % 2), 2}, static_cast<std::uint8_t>(random() % 16));
+    Event event = block_event(random() % 200, {static_cast<std::uint16_t>(random() % 2), 2},
+                              static_cast<std::uint8_t>(random() % 16));
     if (random() % 10 == 0) event.tag.block_hash = random() % 200;
     switch (random() % 100) {
       case 0: index.snapshot_begin(holder); break;
@@ -233,9 +232,7 @@ void random_events_leave_it_sound_and_empty_when_all_is_gone() {
         index.forget(holder);
         holder = index.add_holder();
         break;
-      default:
-        event.kind = static_cast<EventKind>(random() % 2);
-        (void)index.apply(holder, std::span(&event, 1));
+      default: event.kind = static_cast<EventKind>(random() % 2); (void)index.apply(holder, std::span(&event, 1));
     }
     if (step % 100 == 0) expect_sound(index);
   }
@@ -250,7 +247,8 @@ void random_events_leave_it_sound_and_empty_when_all_is_gone() {
 int main() {
   using namespace moonpool;
   return test::run({
-      {"the longest prefix of each holder is found, longest first", the_longest_prefix_of_each_holder_is_found_longest_first},
+      {"the longest prefix of each holder is found, longest first",
+       the_longest_prefix_of_each_holder_is_found_longest_first},
       {"a block counts only with all its shards", a_block_counts_only_with_all_its_shards},
       {"a window group needs only its last blocks", a_window_group_needs_only_its_last_blocks},
       {"the tiers are those of the prefix", the_tiers_are_those_of_the_prefix},
@@ -260,6 +258,7 @@ int main() {
       {"forgetting a holder leaves nothing of it", forgetting_a_holder_leaves_nothing_of_it},
       {"a full index refuses new entries and counts them", a_full_index_refuses_new_entries_and_counts_them},
       {"an object that is told with another tag moves", an_object_that_is_told_with_another_tag_moves},
-      {"random events leave it sound, and empty when all is gone", random_events_leave_it_sound_and_empty_when_all_is_gone},
+      {"random events leave it sound, and empty when all is gone",
+       random_events_leave_it_sound_and_empty_when_all_is_gone},
   });
 }

@@ -34,7 +34,8 @@ std::uint32_t crc32c_by_bits(ConstBytes bytes) {
 std::vector<std::size_t> telling_lengths() {
   std::vector<std::size_t> lengths{0, 1, 7, 8, 9, 63, 64, 100};
   for (const std::size_t stream : {256UL, 4096UL, 16384UL, 65536UL}) {
-    for (const std::size_t length : {3 * stream - 1, 3 * stream, 3 * stream + 13, 6 * stream + 8}) lengths.push_back(length);
+    for (const std::size_t length : {3 * stream - 1, 3 * stream, 3 * stream + 13, 6 * stream + 8})
+      lengths.push_back(length);
   }
   lengths.push_back(3 * (65536 + 16384 + 4096 + 256) + 767);
   return lengths;

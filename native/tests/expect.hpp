@@ -61,9 +61,7 @@ inline int run(const std::vector<Case>& cases) {
     const int before = failure_count;
     try {
       body();
-    } catch (const std::exception& error) {
-      fail(error.what(), std::source_location::current());
-    }
+    } catch (const std::exception& error) { fail(error.what(), std::source_location::current()); }
     if (failure_count != before) std::cerr << "FAILED " << name << " (replay with MOONPOOL_SEED=" << seed() << ")\n";
   }
   if (failure_count == 0) std::cout << cases.size() << " cases passed\n";

@@ -19,7 +19,8 @@ HeaderBytes header_bytes(const FrameHeader& header) {
 }
 
 void a_header_comes_back_as_it_was() {
-  const FrameHeader header{.payload_bytes = 0x00012345, .type = 0x0117, .version = 1, .flags = 7, .request_id = 0xdeadbeef};
+  const FrameHeader header{
+      .payload_bytes = 0x00012345, .type = 0x0117, .version = 1, .flags = 7, .request_id = 0xdeadbeef};
   const ParsedHeader parsed = parse_header(header_bytes(header));
   expect(parsed.error == FrameError::none);
   expect_equal(parsed.header.payload_bytes, header.payload_bytes);
@@ -105,9 +106,7 @@ void what_a_reader_could_not_take_back_is_not_written() {
   bool refused = false;
   try {
     writer.text(std::string(70'000, 'x'));
-  } catch (const std::length_error&) {
-    refused = true;
-  }
+  } catch (const std::length_error&) { refused = true; }
   expect(refused && bytes.empty(), "a text longer than its length field was written");
 }
 

@@ -31,8 +31,14 @@ class MessageSamples {
   template <class Take>
   void each_session(Take& take) {
     using enum MessageType;
-    take(request(hello), Hello{.version_max = 9, .role = Role::owner, .process_id = u32(), .incarnation = u64(),
-                               .nonce = nonce(), .tenant = text(), .name = text(), .site = text()});
+    take(request(hello), Hello{.version_max = 9,
+                               .role = Role::owner,
+                               .process_id = u32(),
+                               .incarnation = u64(),
+                               .nonce = nonce(),
+                               .tenant = text(),
+                               .name = text(),
+                               .site = text()});
     take(reply(hello), Challenge{u8(), u64(), nonce()});
     take(request(authenticate), Authenticate{digest()});
     take(reply(authenticate), Welcome{digest(), u64(), u64(), u32(), flag(), flag(), u32(), text(), text(),
@@ -51,9 +57,9 @@ class MessageSamples {
     take(request(commit), Commit{u64(), some<CommitItem>([&] { return CommitItem{u64(), u32()}; })});
     take(request(abort), Abort{u64(), some<Generation>([&] { return u64(); })});
     take(request(put_inline), PutInline{u64(), some<InlineItem>([&] {
-           const ConstBytes value = bytes();
-           return InlineItem{spec(value.size()), u32(), value};
-         })});
+                                          const ConstBytes value = bytes();
+                                          return InlineItem{spec(value.size()), u32(), value};
+                                        })});
     take(request(write), Write{u64(), u64(), u32(), bytes()});
     for (const auto type : {abort, write, remove, pin, unpin, why, damaged}) take(reply(type), outcomes());
     for (const auto type : {exists, remove, pin, unpin, why, damaged}) take(request(type), Keys{u64(), keys()});
@@ -72,8 +78,8 @@ class MessageSamples {
     take(reply(exists), ExistsReply{hold_results()});
     take(request(list), List{u64(), u32() % batch_count_max, text()});
     take(reply(list), ListReply{u64(), some<ObjectTable::Listed>([&] {
-           return ObjectTable::Listed{std::string(text()), u64(), tag(), flag(), u32(), u64()};
-         })});
+                                  return ObjectTable::Listed{std::string(text()), u64(), tag(), flag(), u32(), u64()};
+                                })});
     take(request(arena), ArenaRequest{u32(), flag()});
     take(reply(arena), ArenaReply{outcome(), u64()});
   }
@@ -81,11 +87,13 @@ class MessageSamples {
   template <class Take>
   void each_index(Take& take) {
     using enum MessageType;
-    take(request(match), Match{u64() | 1, some<std::uint64_t>([&] { return u64(); }), {GroupRule{0, 1, 0}, GroupRule{1, 2, 8}}});
+    take(request(match),
+         Match{u64() | 1, some<std::uint64_t>([&] { return u64(); }), {GroupRule{0, 1, 0}, GroupRule{1, 2, 8}}});
     take(reply(match), MatchReply{flag(), u32(), holders()});
     take(request(locate), Locate{some<Digest>([&] { return digest(); })});
     take(reply(locate), LocateReply{flag(), std::vector<HolderInfo>(3, holder()), {{0, 2}, {}, {1}}});
-    take(request(events), Events{u64(), u64(), static_cast<EventsPhase>(u64() % 4), some<Event>([&] { return event(); })});
+    take(request(events),
+         Events{u64(), u64(), static_cast<EventsPhase>(u64() % 4), some<Event>([&] { return event(); })});
     take(reply(events), EventsReply{u64()});
   }
 
@@ -128,10 +136,12 @@ class MessageSamples {
     return tag;
   }
   PutSpec spec(std::uint64_t length) {
-    return {digest(), text(), u64(), length, tag(), u64(), static_cast<std::uint16_t>(u64() % 9 + 1), u8(), u32(), u32()};
+    return {digest(), text(), u64(), length, tag(), u64(), static_cast<std::uint16_t>(u64() % 9 + 1),
+            u8(),     u32(),  u32()};
   }
   Event event() {
-    return {static_cast<EventKind>(u64() % 3), digest(), tag(), u64(), u64(), static_cast<std::uint8_t>(u64() % 16), reason()};
+    return {static_cast<EventKind>(u64() % 3),     digest(), tag(), u64(), u64(),
+            static_cast<std::uint8_t>(u64() % 16), reason()};
   }
   HolderInfo holder() { return {u64(), text(), text(), text(), u32(), u8()}; }
   std::vector<HolderInfo> holders() {

@@ -16,16 +16,46 @@ using test::expect_equal;
 
 // All members of every struct, so that none can be forgotten on the wire: a binding with the wrong count does
 // not compile.
-auto members(const KeyRef& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const Outcome& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const CommitItem& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const InlineItem& v) { const auto& [a, b, c] = v; return std::tie(a, b, c); }
-auto members(const GroupRule& v) { const auto& [a, b, c] = v; return std::tie(a, b, c); }
-auto members(const HoldResult& v) { const auto& [a, b, c, d, e] = v; return std::tie(a, b, c, d, e); }
-auto members(const ReserveResult& v) { const auto& [a, b, c, d, e, f] = v; return std::tie(a, b, c, d, e, f); }
-auto members(const ObjectTable::Listed& v) { const auto& [a, b, c, d, e, f] = v; return std::tie(a, b, c, d, e, f); }
-auto members(const HolderInfo& v) { const auto& [a, b, c, d, e, f] = v; return std::tie(a, b, c, d, e, f); }
-auto members(const Event& v) { const auto& [a, b, c, d, e, f, g] = v; return std::tie(a, b, c, d, e, f, g); }
+auto members(const KeyRef& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const Outcome& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const CommitItem& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const InlineItem& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+auto members(const GroupRule& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+auto members(const HoldResult& v) {
+  const auto& [a, b, c, d, e] = v;
+  return std::tie(a, b, c, d, e);
+}
+auto members(const ReserveResult& v) {
+  const auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
+}
+auto members(const ObjectTable::Listed& v) {
+  const auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
+}
+auto members(const HolderInfo& v) {
+  const auto& [a, b, c, d, e, f] = v;
+  return std::tie(a, b, c, d, e, f);
+}
+auto members(const Event& v) {
+  const auto& [a, b, c, d, e, f, g] = v;
+  return std::tie(a, b, c, d, e, f, g);
+}
 auto members(const PutSpec& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j);
@@ -34,45 +64,140 @@ auto members(const Hello& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
-auto members(const Challenge& v) { const auto& [a, b, c] = v; return std::tie(a, b, c); }
-auto members(const Authenticate& v) { const auto& [a] = v; return std::tie(a); }
+auto members(const Challenge& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+auto members(const Authenticate& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
 auto members(const Welcome& v) {
   const auto& [a, b, c, d, e, f, g, h, i, j] = v;
   return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
-auto members(const Describe& v) { const auto& [a] = v; return std::tie(a); }
-auto members(const StatReply& v) { const auto& [a] = v; return std::tie(a); }
-auto members(const ErrorReply& v) { const auto& [a, b, c, d] = v; return std::tie(a, b, c, d); }
-auto members(const Reserve& v) { const auto& [a, b, c] = v; return std::tie(a, b, c); }
-auto members(const ReserveReply& v) { const auto& [a] = v; return std::tie(a); }
-auto members(const Commit& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const Abort& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const PutInline& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const Write& v) { const auto& [a, b, c, d] = v; return std::tie(a, b, c, d); }
-auto members(const Hold& v) { const auto& [a, b, c, d] = v; return std::tie(a, b, c, d); }
-auto members(const HoldReply& v) { const auto& [a] = v; return std::tie(a); }
-auto members(const Release& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const Read& v) { const auto& [a, b, c, d] = v; return std::tie(a, b, c, d); }
-auto members(const ReadReply& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const Keys& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const ExistsReply& v) { const auto& [a] = v; return std::tie(a); }
-auto members(const Outcomes& v) { const auto& [a] = v; return std::tie(a); }
-auto members(const Clear& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const ClearReply& v) { const auto& [a] = v; return std::tie(a); }
-auto members(const List& v) { const auto& [a, b, c] = v; return std::tie(a, b, c); }
-auto members(const ListReply& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const ArenaRequest& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const ArenaReply& v) { const auto& [a, b] = v; return std::tie(a, b); }
-auto members(const Match& v) { const auto& [a, b, c] = v; return std::tie(a, b, c); }
-auto members(const MatchReply& v) { const auto& [a, b, c] = v; return std::tie(a, b, c); }
-auto members(const Locate& v) { const auto& [a] = v; return std::tie(a); }
-auto members(const LocateReply& v) { const auto& [a, b, c] = v; return std::tie(a, b, c); }
-auto members(const Events& v) { const auto& [a, b, c, d] = v; return std::tie(a, b, c, d); }
-auto members(const EventsReply& v) { const auto& [a] = v; return std::tie(a); }
+auto members(const Describe& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
+auto members(const StatReply& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
+auto members(const ErrorReply& v) {
+  const auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+auto members(const Reserve& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+auto members(const ReserveReply& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
+auto members(const Commit& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const Abort& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const PutInline& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const Write& v) {
+  const auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+auto members(const Hold& v) {
+  const auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+auto members(const HoldReply& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
+auto members(const Release& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const Read& v) {
+  const auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+auto members(const ReadReply& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const Keys& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const ExistsReply& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
+auto members(const Outcomes& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
+auto members(const Clear& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const ClearReply& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
+auto members(const List& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+auto members(const ListReply& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const ArenaRequest& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const ArenaReply& v) {
+  const auto& [a, b] = v;
+  return std::tie(a, b);
+}
+auto members(const Match& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+auto members(const MatchReply& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+auto members(const Locate& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
+auto members(const LocateReply& v) {
+  const auto& [a, b, c] = v;
+  return std::tie(a, b, c);
+}
+auto members(const Events& v) {
+  const auto& [a, b, c, d] = v;
+  return std::tie(a, b, c, d);
+}
+auto members(const EventsReply& v) {
+  const auto& [a] = v;
+  return std::tie(a);
+}
 
 template <class Value>
 bool same(const Value& left, const Value& right) {
-  if constexpr (requires { { left == right } -> std::convertible_to<bool>; } && !std::ranges::range<Value>) {
+  if constexpr (requires {
+                  { left == right } -> std::convertible_to<bool>;
+                } && !std::ranges::range<Value>) {
     return left == right;
   } else if constexpr (std::ranges::range<Value>) {
     return std::ranges::equal(left, right, [](const auto& a, const auto& b) { return same(a, b); });
@@ -156,9 +281,7 @@ void expect_refused(const Message& message, std::string_view what,
                     const std::source_location& where = std::source_location::current()) {
   try {
     (void)encoded(message);
-  } catch (const std::logic_error&) {
-    return;
-  }
+  } catch (const std::logic_error&) { return; }
   test::fail(what, where);
 }
 
@@ -203,8 +326,10 @@ int main() {
   using namespace moonpool;
   return test::run({
       {"every message comes back whole", every_message_comes_back_whole},
-      {"a message cut short or with bytes left over is refused", a_message_cut_short_or_with_bytes_left_over_is_refused},
-      {"a changed message is refused or is another well-formed one", a_changed_message_is_refused_or_is_another_well_formed_one},
+      {"a message cut short or with bytes left over is refused",
+       a_message_cut_short_or_with_bytes_left_over_is_refused},
+      {"a changed message is refused or is another well-formed one",
+       a_changed_message_is_refused_or_is_another_well_formed_one},
       {"unknown types are refused", unknown_types_are_refused},
       {"what breaks the rules is not written", what_breaks_the_rules_is_not_written},
       {"the limits themselves are allowed", the_limits_themselves_are_allowed},

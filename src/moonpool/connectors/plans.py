@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-
 # Why a worker saved nothing of a step.
 STEP_HAD_LOAD_ERROR = "step_had_load_error"
 

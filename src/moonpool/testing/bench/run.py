@@ -82,7 +82,7 @@ def _all_rows(settings: BenchSettings, make_step: StepMaker, progress: Callable[
         bench = Bench(pool, machine, settings.effort)
         pool.register(machine.memory)
         _fill(bench, segment_bytes=4 * byte_count)
-        yield from _node_rows(bench, cluster, settings, progress)
+        yield from _node_rows(bench, cluster, settings, progress=progress)
         if settings.wants("connector.*"):
             progress("the scheduler's look-up")
             with awake():
@@ -92,7 +92,7 @@ def _all_rows(settings: BenchSettings, make_step: StepMaker, progress: Callable[
 
 
 def _node_rows(
-    bench: Bench, cluster: Cluster, settings: BenchSettings, progress: Callable[[str], None]
+    bench: Bench, cluster: Cluster, settings: BenchSettings, *, progress: Callable[[str], None]
 ) -> Iterator[Row]:
     if settings.wants("machine.*", "pool.*.p50", "pool.exists.*", "pool.*.4KiB"):
         progress("small calls")
