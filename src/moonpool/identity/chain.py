@@ -6,20 +6,23 @@ bytes depend on; so it covers the whole prefix. Engines with hashes of their own
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import struct
 from array import array
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from moonpool.errors import UsageError
-from moonpool.identity.canonical import canonical_digest
+from moonpool.identity.canonical import canonical_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HASH_ALGORITHM = "moonpool_sha256"
 _TOKEN_MAX = 2**32 - 1
+_MEDIA_HEADER = struct.Struct("<qI")
 
 
 class Media(msgspec.Struct, frozen=True):
@@ -63,29 +66,31 @@ def block_hashes(
     if tokens and not 0 <= min(tokens) <= max(tokens) <= _TOKEN_MAX:
         raise UsageError(f"tokens lie between {min(tokens)} and {max(tokens)}: 32-bit numbers without sign")
     hashes: list[bytes] = []
-    parent = canonical_digest({"algorithm": HASH_ALGORITHM, "block_size_tokens": block_size_tokens, "extra": extra})
+    parent = _root(block_size_tokens, canonical_bytes(extra or {}))
     for start in range(0, len(tokens) - block_size_tokens + 1, block_size_tokens):
         block = array("I", tokens[start : start + block_size_tokens])
-        parent = _hash(parent, block, _media_inside(media, start, block_size_tokens))
+        parent = hashlib.sha256(parent + block.tobytes() + _media_inside(media, start, block_size_tokens)).digest()
         hashes.append(parent)
     return hashes
 
 
-def _hash(parent: bytes, block: array[int], inside: list[list[object]]) -> bytes:
-    if block.itemsize != 4:
+@functools.lru_cache(maxsize=256)
+def _root(block_size_tokens: int, extra: bytes) -> bytes:
+    """What the first block's hash starts from. 32 bytes, so that what follows cannot be mistaken for a part of it."""
+    if array("I").itemsize != 4:
         raise AssertionError("array('I') has 4 bytes an item on every platform that we build for")
-    digest = hashlib.sha256(parent)
-    digest.update(block.tobytes())
-    if inside:
-        digest.update(canonical_digest(inside))
-    return digest.digest()
+    return hashlib.sha256(f"{HASH_ALGORITHM} {block_size_tokens}\n".encode() + extra).digest()
 
 
-def _media_inside(media: Sequence[Media], start: int, block_size_tokens: int) -> list[list[object]]:
-    """Which media touch the block, and where they begin relative to it (negative: in a block before)."""
+def _media_inside(media: Sequence[Media], start: int, block_size_tokens: int) -> bytes:
+    """Which media touch the block, and where they begin relative to it (negative: in a block before).
+
+    Each with the length of its id; all blocks of a chain have the same number of tokens, so nothing is ambiguous.
+    """
     end = start + block_size_tokens
-    return [
-        [each.id, each.token_offset - start]
-        for each in media
-        if each.token_offset < end and each.token_offset + each.token_count > start
-    ]
+    spelled = b""
+    for each in media:
+        if each.token_offset < end and each.token_offset + each.token_count > start:
+            name = each.id.encode()
+            spelled += _MEDIA_HEADER.pack(each.token_offset - start, len(name)) + name
+    return spelled
