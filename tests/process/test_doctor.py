@@ -28,7 +28,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def examine(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, Any]]:
     flags = [part for flag in cluster.flags for part in ("--set", flag)]
-    result = CliRunner().invoke(doctor, ["--json", *arguments, *flags], standalone_mode=False)
+    patient = [] if "--timeout-ms" in arguments else ["--timeout-ms", "20000"]
+    result = CliRunner().invoke(doctor, ["--json", *patient, *arguments, *flags], standalone_mode=False)
     if result.exception is not None:
         raise result.exception
     return result.return_value, json.loads(result.output)

@@ -93,6 +93,7 @@ def test_prompt_that_is_none_is_refused(prompt: list[int], size: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_million_random_images_have_a_million_keys_and_hints() -> None:
     seed = int.from_bytes(os.urandom(8), "little")
     pixels = random.Random(seed)

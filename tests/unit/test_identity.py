@@ -348,7 +348,7 @@ def test_processes_with_other_hash_seeds_and_orders_compute_the_same_keys() -> N
                 env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=240,
                 check=True,
             )
             assert re.fullmatch(r"\d+ [0-9a-f]+", done.stdout.strip())
