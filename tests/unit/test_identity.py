@@ -134,6 +134,13 @@ def test_number_that_is_no_size_is_refused(value: object) -> None:
         identity(block_size_tokens=value)
 
 
+@pytest.mark.parametrize("name", ["weights", "salt", "weight_version", "hash_seed"])
+@pytest.mark.parametrize("value", [None, 5, b"x"])
+def test_text_field_that_is_no_text_is_refused(name: str, value: object) -> None:
+    with pytest.raises(IdentityError, match=name):
+        identity(**{name: value})
+
+
 @pytest.mark.parametrize("name", sorted(CHANGES))
 def test_one_change_gives_another_namespace_and_only_that_field_is_named(name: str) -> None:
     changed = identity(**{name: CHANGES[name]})

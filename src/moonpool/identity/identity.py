@@ -78,10 +78,13 @@ class Identity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"identity is incomplete: {', '.join(missing)} not given; blocks are not shared without",
                 kind="incomplete_identity",
             )
-        for name, least in _LEAST.items():
+        # msgspec checks types only when decoding, and None beside "" would be a second spelling of nothing.
+        for name in self.__struct_fields__:
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise IdentityError(f"identity field {name} = {value!r}: a whole number of at least {least}")
+            if name in _SIZES and (type(value) is not int or value < 1):
+                raise IdentityError(f"identity field {name} = {value!r}: a whole number of at least 1")
+            if name not in _SIZES | _STRUCTURED and not isinstance(value, str):
+                raise IdentityError(f"identity field {name} = {value!r}: text, empty for none")
 
     def fields(self) -> dict[str, str]:
         """Dotted field name → value as JSON text; what `describe` sends and `differences` compares."""
@@ -97,10 +100,19 @@ class Difference(Struct, frozen=True):
 
 
 _MAY_BE_EMPTY = frozenset({"weight_version", "adapter", "config_overrides", "speculative", "salt"})
-_LEAST = {
-    "block_size_tokens": 1, "blocks_per_object": 1, "layer_count": 1, "kv_head_count": 1, "head_size": 1,
-    "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "context_parallel_size": 1,
-}  # fmt: skip
+_SIZES = frozenset(
+    {
+        "block_size_tokens",
+        "blocks_per_object",
+        "layer_count",
+        "kv_head_count",
+        "head_size",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "context_parallel_size",
+    }
+)
+_STRUCTURED = frozenset({"adapter", "kv_groups", "model_config", "config_overrides", "speculative"})
 
 
 def namespace_id(identity: Identity, *, tenant: str) -> int:
@@ -152,8 +164,4 @@ def _is_missing(name: str, value: object) -> bool:
 
 
 def _plain(identity: Identity) -> dict[str, Any]:
-    # msgspec checks types only when decoding, and None beside "" would be a second spelling of nothing.
-    for name in ("salt", "weight_version"):
-        if not isinstance(getattr(identity, name), str):
-            raise IdentityError(f"identity field {name} = {getattr(identity, name)!r}: text, empty for none")
     return msgspec.structs.asdict(identity)
