@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("default"), max_examples=200)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-LEFTOVERS = ("moonpool", "vllm")
+# Command lines of our processes, of engines and of workers that a test spawned; not of multiprocessing's own tracker.
+LEFTOVERS = re.compile(r"-m moonpool|bin/moonpool|vllm\.entrypoints|VLLM::|multiprocessing\.spawn import spawn_main")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A test that leaves one of our processes or an engine running fails the whole run."""
-    left = [line for line in descendants(os.getpid()) if any(word in line for word in LEFTOVERS)]
+    left = [line for line in descendants(os.getpid()) if LEFTOVERS.search(line)]
     if left:
         session.config.get_terminal_writer().line("\nprocesses left running:\n  " + "\n  ".join(left), red=True)
         session.exitstatus = 1
@@ -43,13 +45,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def descendants(process_id: int) -> list[str]:
     """'pid command line' of every living process below this one."""
     found: list[str] = []
-    for children in Path(f"/proc/{process_id}/task").glob("*/children"):
-        for child in children.read_text().split():
-            try:
-                command = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:  # ended in between
-                continue
+    for task in Path(f"/proc/{process_id}/task").glob("*/children"):
+        for child in read_bytes(task).split():
+            command = read_bytes(Path(f"/proc/{int(child)}/cmdline")).replace(b"\0", b" ").decode(errors="replace")
             if command:
-                found.append(f"{child} {command.strip()}")
+                found.append(f"{int(child)} {command.strip()}")
             found.extend(descendants(int(child)))
     return found
+
+
+def read_bytes(path: Path) -> bytes:
+    """What a file of /proc says; nothing when the process has ended in between."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
