@@ -38,9 +38,23 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def standing() -> Iterator[Cluster]:
+    """One for all tests of a module that leave it as it is: starting two processes takes a second."""
+    made = Path(tempfile.mkdtemp(prefix="mp-"))
+    with Cluster(made) as running:
+        yield running
+    shutil.rmtree(made)
+
+
 @pytest.fixture
-def pool(cluster: Cluster) -> Iterator[Pool]:
-    with cluster.connect() as connected:
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    """On the test's own `cluster` where it asks for one, else on an empty standing one."""
+    own = "cluster" in request.fixturenames
+    running: Cluster = request.getfixturevalue("cluster" if own else "standing")
+    with running.connect() as connected:
+        if not own:
+            connected.clear(0)
         yield connected
 
 

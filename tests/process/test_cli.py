@@ -16,11 +16,13 @@ Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
 @pytest.fixture
-def on(cluster: Cluster, moonpool: Run) -> Run:
-    """Runs a command with this cluster's settings."""
+def on(standing: Cluster, moonpool: Run) -> Run:
+    """Runs a command on an empty node."""
+    with standing.connect() as pool:
+        pool.clear(0)
 
     def run(command: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
-        return moonpool(command, "--runtime-folder", str(cluster.folder), *arguments, **options)
+        return moonpool(command, "--runtime-folder", str(standing.folder), *arguments, **options)
 
     return run
 
@@ -81,9 +83,9 @@ def test_a_miss_is_explained_and_is_exit_code_1(on: Run) -> None:
     assert on("why", "--request", "r-1").returncode == 1
 
 
-def test_the_state_of_the_node_is_shown(on: Run, cluster: Cluster) -> None:
+def test_the_state_of_the_node_is_shown(on: Run, standing: Cluster) -> None:
     status = json.loads(on("stat", "--json").stdout)
-    assert status["incarnation"] == cluster.node.announcement.incarnation
+    assert status["incarnation"] == standing.node.announcement.incarnation
     text = on("stat").stdout.decode()
     assert "node-under-test" in text
     snapshot = json.loads(on("top", "--once", "--json").stdout)
@@ -140,10 +142,10 @@ def test_help_and_version_need_no_node(moonpool: Run) -> None:
     assert json.loads(moonpool("version", "--json").stdout)["wire"]
 
 
-def test_output_into_a_closed_pipe_is_no_traceback(cluster: Cluster) -> None:
-    with cluster.connect() as pool:
+def test_output_into_a_closed_pipe_is_no_traceback(standing: Cluster) -> None:
+    with standing.connect() as pool:
         pool.put({f"key-{number}": b"v" for number in range(5000)})
-    command = f"{sys.executable} -m moonpool ls --json --runtime-folder {cluster.folder} | head -1"
+    command = f"{sys.executable} -m moonpool ls --json --runtime-folder {standing.folder} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60)
     assert done.stderr == b""
     assert done.stdout.count(b"\n") == 1

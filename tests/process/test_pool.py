@@ -96,8 +96,8 @@ def test_blocks_of_a_layout_go_out_and_come_back_into_other_blocks(pool: Pool) -
         pool.get_blocks(layout, [1, 1], keys[:2])
 
 
-def test_the_first_put_of_a_key_wins(cluster: Cluster, pool: Pool) -> None:
-    with cluster.connect() as other:
+def test_the_first_put_of_a_key_wins(standing: Cluster, pool: Pool) -> None:
+    with standing.connect() as other:
         assert pool.put({"k": b"first"})["k"].status == Status.STORED
         again = other.put({"k": b"first"})["k"]
         assert (again.status, again.length) == (Status.PRESENT, 5)
@@ -175,9 +175,9 @@ def test_clear_drops_a_namespace_and_nothing_else(pool: Pool) -> None:
     assert pool.why(["tagged"])[0].reason == Reason.CLEARED
 
 
-def test_locate_names_the_holder(cluster: Cluster, pool: Pool) -> None:
+def test_locate_names_the_holder(standing: Cluster, pool: Pool) -> None:
     put_values(pool, ["here"], 64)
-    incarnation = cluster.node.announcement.incarnation
+    incarnation = standing.node.announcement.incarnation
     assert [holder.incarnation for holder in pool.locate(["here"])[0]] == [incarnation]
     assert pool.locate(["nowhere"]) == [[]]
 
@@ -267,7 +267,8 @@ def test_a_wrong_secret_is_refused_with_what_to_check(cluster: Cluster, folder: 
         stranger.connect()
 
 
-def test_connect_takes_a_folder_a_socket_and_a_unix_name(cluster: Cluster, folder: Path) -> None:
+def test_connect_takes_a_folder_a_socket_and_a_unix_name(standing: Cluster) -> None:
+    folder = standing.folder
     for target in (folder, str(folder / "node.sock"), f"unix:{folder}/node.sock"):
         with moonpool.connect(target, name="tester", tenant="default") as pool:
             assert pool.connected
@@ -277,8 +278,8 @@ def test_connect_takes_a_folder_a_socket_and_a_unix_name(cluster: Cluster, folde
         moonpool.connect(folder, tennant="x")
 
 
-def test_clients_without_shared_memory_get_the_same_bytes(cluster: Cluster, pool: Pool) -> None:
-    with cluster.connect(shared_memory=False) as remote:
+def test_clients_without_shared_memory_get_the_same_bytes(standing: Cluster, pool: Pool) -> None:
+    with standing.connect(shared_memory=False) as remote:
         assert remote.info["transport"] != pool.info["transport"]
         value = value_of("big", 9 * MIB)
         assert remote.put({"big": value})["big"]

@@ -299,7 +299,10 @@ class Pool:
         return self._node
 
     def _unavailable(self) -> PeerUnavailable:
-        return PeerUnavailable(f"the node at {self.address} does not answer; start it with `moonpool up`")
+        return PeerUnavailable(
+            f"the node at {self.address} gave no answer; start it with `moonpool up`, or see whether tenant "
+            f"{self._settings.tenant!r} may ask for this"
+        )
 
     def _ask(self, verb: _ReadVerb, keys: Sequence[Key], options: WaitOptions) -> list[ReadResult]:
         self._opened()
