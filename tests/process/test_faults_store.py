@@ -86,7 +86,7 @@ def test_what_a_dead_writer_reserved_is_a_miss_free_again_and_writable_at_once(c
         # Writable at once, also while the first writer lives: a reservation never blocks a key.
         assert pool.put([keys[0]], [value_of(keys[0], MB)])[0].status == Status.STORED
         writer.kill()
-    wait_until(lambda: table(pool)["reserved_bytes"] == 0, "the space of the dead writer", timeout_s=2)
+    wait_until(lambda: table(pool)["reserved_bytes"] == 0, "the space of the dead writer", timeout_s=5)
     assert table(pool)["quarantined_bytes"] == 0
     assert not any(pool.exists(keys[1:]))
     assert all(pool.put(keys[1:], [value_of(key, MB) for key in keys[1:]]))
@@ -178,7 +178,7 @@ def test_a_thousand_reads_of_killed_processes_keep_nothing(cluster: Cluster, poo
         assert table(pool)["hold_count"] == 1000
         for reader in readers:
             reader.kill()
-        wait_until(lambda: table(pool)["hold_count"] == 0, "the holds of the dead to end", timeout_s=1)
+        wait_until(lambda: table(pool)["hold_count"] == 0, "the holds of the dead to end", timeout_s=5)
     assert table(pool)["held_bytes"] == 0
     fillers = [f"filler-{number}" for number in range(120)]
     assert all(pool.put({key: value_of(key, MB)})[key] for key in fillers)
