@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tiny_models import GEMMA3, LLAMA, make_model
+
 from moonpool.testing.cluster import Cluster
 
 
