@@ -21,7 +21,7 @@ from rich.console import Console
 
 from moonpool.errors import MoonpoolError
 from moonpool.testing.bench_engines_faults import measure_engine_killed, measure_faults
-from moonpool.testing.bench_engines_rows import Row, print_rows, write_rows
+from moonpool.testing.bench_engines_rows import Row, print_rows, screen, write_rows
 from moonpool.testing.bench_engines_sharing import (
     Asker,
     cost_rows,
@@ -94,7 +94,7 @@ def run_benchmark(
         return 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print_rows(Console(highlight=False), rows, title=f"{title}; CPU only")
+    print_rows(screen(), rows, title=f"{title}; CPU only")
     if arguments.json:
         write_rows(arguments.json, rows)
     return 0

@@ -12,6 +12,14 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+PLAIN_WIDTH = 160  # where there is no terminal whose width could be asked
+
+
+def screen() -> Console:
+    """The standard output, wide enough for the tables also when it is a file or a pipe."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One number. `target` is an upper bound, unless `at_least`; None: shown for comparison."""

@@ -24,6 +24,7 @@ import aiohttp
 from rich.console import Console
 
 from moonpool.errors import MoonpoolError
+from moonpool.testing.bench_engines_rows import screen
 from moonpool.testing.chat import Message, Question, ask
 from moonpool.testing.demo_fault import kill_while_loading
 from moonpool.testing.demo_report import Row, compare_rows, promises, summarize
@@ -182,7 +183,7 @@ async def run(arguments: argparse.Namespace, folder: Path, console: Console) -> 
     comparisons = compare_rows(with_pool, without)
     summary = summarize(with_pool, without)
     kept = promises([*with_pool, *without], comparisons, why_text=demo.why_text)
-    print_result(Console(highlight=False), (with_pool, without, comparisons), summary=summary, promises=kept)
+    print_result(screen(), (with_pool, without, comparisons), summary=summary, promises=kept)
     if arguments.json:
         document = result_document(
             (with_pool, without, comparisons), summary=summary, promises=kept, seconds=time.monotonic() - started_s
