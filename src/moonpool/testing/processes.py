@@ -24,6 +24,7 @@ from moonpool.testing.models import last_line
 
 LOG_TAIL_LINES = 25
 POLL_S = 0.1
+TELL_EVERY_S = 15
 
 Progress = Callable[[str], None]
 
@@ -88,7 +89,7 @@ class Child:
                 raise self._failure(f"ended before it was {what}")
             if now_s - started_s > seconds_max:
                 raise self._failure(f"was not {what} within {seconds_max:.0f} s")
-            if now_s - told_s > 5:
+            if now_s - told_s > TELL_EVERY_S:
                 told_s = now_s
                 progress(f"{self.name}: {now_s - started_s:.0f} s, {last_line(self.log_path)}")
             await asyncio.sleep(POLL_S)
