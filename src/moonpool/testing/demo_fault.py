@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import threading
 from typing import TYPE_CHECKING, Any
 
 from moonpool.errors import MoonpoolError
@@ -13,21 +13,26 @@ if TYPE_CHECKING:
     from moonpool.testing.demo_stack import Stack
     from moonpool.testing.processes import Progress
 
-SIGN_SECONDS_MAX = 15
+POLL_S = 0.002  # the node answers these questions too: asking without a pause would slow its look-ups down
 
 
-async def kill_while_loading(stack: Stack, *, progress: Progress) -> bool:
-    """Waits for the first sign of a read on the node, kills it at once. Whether such a sign was seen.
+async def kill_while_loading(stack: Stack, *, until: asyncio.Future[Any], force: bool, progress: Progress) -> bool:
+    """Waits for the first sign of a read on the node and kills it at once. Whether it was killed.
 
-    Without a sign the node is killed after 15 s all the same: then nothing was loaded, and the caller sees that.
+    Gives up when `until` is done and nothing was read: then the node lives on, unless `force` says to kill it anyway.
     """
-    seen = await asyncio.to_thread(_wait_for_read, stack)
-    await stack.kill("node")
-    progress("  the node was killed (SIGKILL) " + ("while B was reading" if seen else "but B had read nothing"))
-    return seen
+    ended = threading.Event()
+    until.add_done_callback(lambda _: ended.set())
+    seen = await asyncio.to_thread(_wait_for_read, stack, ended)
+    if seen or force:
+        await stack.kill("node")
+        progress("  the node was killed (SIGKILL) " + ("while B was reading" if seen else "though B had read nothing"))
+        return True
+    progress("  B read nothing (a busy machine?); once more with new prefixes")
+    return False
 
 
-def _wait_for_read(stack: Stack) -> bool:
+def _wait_for_read(stack: Stack, ended: threading.Event) -> bool:
     # A thread that asks over the socket: the HTTP face would be too slow to catch a copy of some milliseconds.
     from moonpool import config
     from moonpool._native import NodeClient
@@ -40,8 +45,7 @@ def _wait_for_read(stack: Stack) -> bool:
         if reason:
             raise MoonpoolError(f"the node does not answer the demo: {message}", kind="unavailable")
         before = _reads(client.stat())
-        deadline_s = time.monotonic() + SIGN_SECONDS_MAX
-        while time.monotonic() < deadline_s:
+        while not ended.wait(POLL_S):
             if _reads(client.stat()) != before:
                 return True
     finally:

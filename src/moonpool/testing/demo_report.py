@@ -191,7 +191,8 @@ def promises(rows: Sequence[Row], comparisons: Sequence[Comparison], *, why_text
     failures = [f"request {row.step.number}: {row.error}" for row in rows if row.answer is None]
     different = [f"{item.name}: {item.problem}" for item in comparisons if not item.verdict.ok]
     ties = [f"{item.name}: {item.problem}" for item in comparisons if item.verdict is Verdict.NEAR_TIE]
-    across = sum(row.pool_tokens for row in rows if row.step.part is Part.ACROSS)
+    shared = (Part.ACROSS, Part.MOVING)
+    across = sum(row.pool_tokens for row in rows if row.step.part in shared and row.step.engine == "B")
     killed = [row for row in rows if row.step.part is Part.NODE_KILLED]
     reasons = sorted({row.outcome.reason for row in killed if row.outcome and row.outcome.reason})
     back = sum(row.pool_tokens for row in rows if row.step.part is Part.NODE_BACK)
