@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+START_S_MAX = 420.0
 ANSWER_S_MAX = 120.0
 BLOCK = 32
 LOGPROBS = 5
@@ -82,7 +83,7 @@ class Llm:
             patch = stack.enter_context(pytest.MonkeyPatch.context())
             for name, value in self._environment.items():
                 patch.setenv(name, value)
-            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(240)
+            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(START_S_MAX)
         self.ask([3] * 40, tokens=2)
 
     async def _start(self) -> None:
