@@ -70,15 +70,21 @@ def test_windows_and_full_attention_are_stored_by_group(cluster: Cluster, gemma:
         assert loaded.logprobs == warm.logprobs
         assert loaded.distance(cold) < RECOMPUTED_DISTANCE_MAX
 
-        # A longer prompt that begins alike, then the window's last block lost: a shorter hit, the same answer.
+        # The window's blocks of the second half are lost: a shorter hit, the same answer.
         window_groups = {group.kv_group for group in described.kv_groups if group.window_block_count}
+        longer = prompt_of(next(seeds), 10 * BLOCK + 5)
         with cluster.connect() as pool:
-            stored = [item for item in pool.list() if item.kv_group in window_groups]
-            newest = min(stored, key=lambda item: item.age_ms)
-            assert pool.remove([newest.key])[0]
+            engine.ask(longer[: 5 * BLOCK + 1])
+            first_half = {item.key for item in pool.list() if item.kv_group in window_groups}
+            cold = engine.ask(longer)
+            second_half = [
+                item.key for item in pool.list() if item.kv_group in window_groups and item.key not in first_half
+            ]
+            assert second_half
+            assert all(pool.remove(second_half))
         engine.forget()
-        shorter = engine.ask(prompt)
-        assert engine.outcome(shorter).applied_tokens < 10 * BLOCK
+        shorter = engine.ask(longer)
+        assert engine.outcome(shorter).applied_tokens == 5 * BLOCK
         assert shorter.distance(cold) < RECOMPUTED_DISTANCE_MAX
 
 
