@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import tempfile
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +21,29 @@ from moonpool.testing.cluster import Cluster
 
 if TYPE_CHECKING:
     from moonpool.config import Config
+
+# Every row, by what is measured together.
+INDEX_NAMES = ("index.events", "index.bytes_per_entry", "index.match")
+CALL_NAMES = (
+    "machine.ping_pong.64B.p50",
+    "pool.get_into.shm.4KiB.p50",
+    "pool.view.4KiB.p50",
+    "pool.view.64MiB.p50",
+    "pool.put.shm.4KiB.p50",
+    "pool.exists.single.p50",
+    "pool.exists.batch128",
+    "pool.put.shm.batch64.4KiB",
+    "pool.get_into.shm.batch64.4KiB",
+)
+MOVING_NAMES = (
+    *(
+        f"pool.{verb}.shm.{values}"
+        for values in ("1MiB", "4MiB", "64MiB", "batch64.64KiB", "blocks.60x48KiB")
+        for verb in ("put", "get_into")
+    ),
+    "pool.get_into.shm.1MiB.cpu",
+)
+STEP_NAMES = ("connector.schedule_step", "connector.schedule_step.p99")
 
 STEP_BLOCK_COUNT = 1_000
 STEP_NAMESPACE_ID = 1
@@ -45,13 +68,9 @@ class BenchSettings(msgspec.Struct, frozen=True):
     only: tuple[str, ...] = ()
     working_set_bytes: int = 0  # 0: four times the last level of cache
 
-    def wants(self, *names: str) -> bool:
-        """Whether a row of one of these names is asked for; a name may be a pattern itself."""
-        return not self.only or any(
-            fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(pattern, name)
-            for name in names
-            for pattern in self.only
-        )
+    def wants(self, names: Iterable[str]) -> bool:
+        """Whether one of these rows is asked for."""
+        return not self.only or any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in self.only)
 
 
 def run(settings: BenchSettings, *, make_step: StepMaker, progress: Callable[[str], None]) -> Iterator[Row]:
@@ -60,30 +79,31 @@ def run(settings: BenchSettings, *, make_step: StepMaker, progress: Callable[[st
     Raises PeerUnavailable or AssertionError when the benchmark's own processes do not start.
     """
     for measured in _all_rows(settings, make_step, progress):
-        if settings.wants(measured.name):
+        if settings.wants([measured.name]):
             yield measured
 
 
 def _all_rows(settings: BenchSettings, make_step: StepMaker, progress: Callable[[str], None]) -> Iterator[Row]:
-    if settings.wants("index.*"):
+    if settings.wants(INDEX_NAMES):
         progress("the block index")
         yield from index_rows()
-    if not settings.wants("pool.*", "machine.*", "connector.*"):
+    if not settings.wants((*CALL_NAMES, *MOVING_NAMES, *STEP_NAMES)):
         return
     byte_count = settings.working_set_bytes or working_set_bytes()
     progress("starting a node and a peer process")
-    node_settings = {"node.arena_bytes": byte_count, "telemetry.log_level": "warning"}
+    arena_bytes = byte_count + MIB  # so that two halves of the working set fit, with their headers
+    node_settings = {"node.arena_bytes": arena_bytes, "telemetry.log_level": "warning"}
     with (
         tempfile.TemporaryDirectory(prefix="moonpool-bench-") as folder,
-        Cluster(folder, segment_bytes=4 * byte_count, directory=False, settings=node_settings) as cluster,
+        Cluster(folder, segment_bytes=4 * arena_bytes, directory=False, settings=node_settings) as cluster,
         Machine(byte_count) as machine,
         cluster.connect() as pool,
     ):
         bench = Bench(pool, machine, settings.effort)
         pool.register(machine.memory)
-        _fill(bench, segment_bytes=4 * byte_count)
+        _fill(bench, segment_bytes=4 * arena_bytes)
         yield from _node_rows(bench, cluster, settings, progress=progress)
-        if settings.wants("connector.*"):
+        if settings.wants(STEP_NAMES):
             progress("the scheduler's look-up")
             with awake():
                 step = make_step(cluster.config, _store_prompt(bench))
@@ -94,7 +114,7 @@ def _all_rows(settings: BenchSettings, make_step: StepMaker, progress: Callable[
 def _node_rows(
     bench: Bench, cluster: Cluster, settings: BenchSettings, *, progress: Callable[[str], None]
 ) -> Iterator[Row]:
-    if settings.wants("machine.*", "pool.*.p50", "pool.exists.*", "pool.*.4KiB"):
+    if settings.wants(CALL_NAMES):
         progress("small calls")
         with awake():
             round_trip_us = _round_trip_us(bench)
@@ -103,7 +123,7 @@ def _node_rows(
             yield from exists_rows(bench, round_trip_us=round_trip_us)
             progress("batches of 4 KiB")
             yield from small_rows(bench, round_trip_us=round_trip_us)
-    if settings.wants("pool.*.shm.*"):
+    if settings.wants(MOVING_NAMES):
         progress("values of 1 to 64 MiB")
         yield from single_rows(bench)
         progress("batches and blocks")

@@ -1,0 +1,28 @@
+"""The whole benchmark on real processes: every row that it declares, and nothing left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from moonpool.cli.bench import scheduler_step
+from moonpool.testing.bench import run as bench_run
+from moonpool.testing.bench.measure import Effort
+from moonpool.testing.bench.run import BenchSettings
+
+SMALLEST_BYTES = 128 * 1024 * 1024  # room for one value of 64 MiB and a copy
+SHORTEST = Effort(pass_count=1, call_count=20)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_every_row_is_measured_beside_its_limit() -> None:
+    settings = BenchSettings(
+        effort=SHORTEST, only=("pool.*", "machine.*", "connector.*"), working_set_bytes=SMALLEST_BYTES
+    )
+    told: list[str] = []
+    rows = list(bench_run.run(settings, make_step=scheduler_step, progress=told.append))
+    wanted = [*bench_run.CALL_NAMES, *bench_run.MOVING_NAMES, *bench_run.STEP_NAMES]
+    assert [measured.name for measured in rows] == wanted
+    assert all(measured.value > 0 for measured in rows)
+    assert [measured.name for measured in rows if not measured.ratio] == ["machine.ping_pong.64B.p50"]
+    assert told
