@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from moonpool.testing.cluster import Cluster, value_of
+from moonpool.testing.cluster import Cluster, value_of, wait_until
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
@@ -94,6 +98,62 @@ def test_the_state_of_the_node_is_shown(on: Run, standing: Cluster) -> None:
     screen = on("top", "--once")
     assert screen.returncode == 0
     assert b"node-under-test" in screen.stdout
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._master, slave = pty.openpty()
+        command = [sys.executable, "-m", "moonpool", *arguments]
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
+        os.close(slave)
+        os.set_blocking(self._master, False)
+        self._seen = ""
+
+    def wait_for(self, text: str) -> None:
+        """Until it shows the text anew."""
+        wait_until(lambda: self._shows(text), f"{text!r} on the terminal", timeout_s=30)
+        self._seen = self._seen[self._seen.rindex(text) + len(text) :]
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        wait_until(lambda: self._shows("") and self.process.poll() is not None, "the command to end")
+        return self.process.returncode
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def _shows(self, text: str) -> bool:
+        with contextlib.suppress(BlockingIOError, OSError):  # nothing new, or the other side is gone
+            self._seen += os.read(self._master, 65536).decode(errors="replace")
+        return text in self._seen
+
+
+def test_top_shows_the_node_live_while_it_dies_and_comes_back(cluster: Cluster) -> None:
+    terminal = Terminal("top", "--interval", "0.1", "--runtime-folder", str(cluster.folder))
+    try:
+        terminal.wait_for("node-under-test")
+        cluster.node.kill()
+        terminal.wait_for("no node answers")
+        cluster.node.start()
+        terminal.wait_for("node-under-test")
+        assert terminal.interrupt() == 0
+    finally:
+        terminal.close()
+
+
+def test_why_says_after_a_restart_that_the_node_is_young(cluster: Cluster, moonpool: Run) -> None:
+    with cluster.connect() as pool:
+        assert pool.put({"k": b"v"})["k"]
+    cluster.node.restart()
+    done = moonpool("why", "k", "--runtime-folder", str(cluster.folder))
+    assert done.returncode == 1
+    assert b"this node began" in done.stdout
+    assert b"what an earlier incarnation held is gone" in done.stdout
 
 
 def test_without_a_node_every_command_says_what_to_do_in_one_line(moonpool: Run, folder: Path) -> None:

@@ -158,6 +158,19 @@ def test_a_view_stays_whole_after_remove_and_pressure_until_it_is_let_go(pool: P
     wait_until(lambda: pool.put({"poke": b"1"}) and pool.stat()["table"]["held_bytes"] == 0, "the hold to end")
 
 
+def test_a_view_outlives_the_pool_that_gave_it(cluster: Cluster, pool: Pool) -> None:
+    with cluster.connect() as reader:
+        put_values(pool, ["viewed"], MIB)
+        view = reader.get(["viewed"])[0]
+    assert view is not None
+    for number in range(150):
+        put_values(pool, [f"filler-{number}"], MIB)
+    assert bytes(view) == value_of("viewed", MIB)
+    assert pool.stat()["table"]["hold_count"] == 1
+    del view
+    wait_until(lambda: pool.stat()["table"]["hold_count"] == 0, "the hold to end with the last reference")
+
+
 def test_objects_are_listed_by_prefix(pool: Pool) -> None:
     put_values(pool, [f"list/{number}" for number in range(3000)], 16)
     put_values(pool, ["other"], 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -37,9 +38,11 @@ def top(*, settings: Settings, interval_s: float, once: bool, as_json: bool) -> 
         _print_once(shown, as_json=as_json)
         return 0 if shown.node is not None else 1
     console = Console()
-    if as_json or not console.is_terminal:
-        return _stream(settings, interval_s, as_json=as_json)
-    _live(settings, interval_s, console)
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how one leaves it
+        if as_json or not console.is_terminal:
+            _stream(settings, interval_s, as_json=as_json)
+        else:
+            _live(settings, interval_s, console)
     return 0
 
 
@@ -61,7 +64,7 @@ def _live(settings: Settings, interval_s: float, console: Any) -> None:
             before = now
 
 
-def _stream(settings: Settings, interval_s: float, *, as_json: bool) -> int:
+def _stream(settings: Settings, interval_s: float, *, as_json: bool) -> None:
     before = look(settings)
     while True:
         time.sleep(interval_s)
