@@ -188,10 +188,10 @@ nb::list snapshot(const ObjectTable& table) {
 
 void bind_puts(nb::class_<ObjectTable>& table) {
   table
-      .def(nb::new_([](std::vector<std::uint64_t> arena_bytes, const nb::dict& options) {
+      .def(nb::new_([](const std::vector<std::uint64_t>& arena_bytes, const nb::dict& options) {
              TableLimits limits;
              for (const auto& [name, value] : options) set_limit(limits, nb::cast<std::string>(name), value);
-             return ObjectTable(std::move(arena_bytes), limits);
+             return ObjectTable(arena_bytes, limits);
            }),
            nb::arg("arena_bytes"), nb::arg("limits"))
       .def("reserve", &reserve, nb::arg("key"), nb::arg("length"), nb::arg("connection"), nb::arg("now_ms"),

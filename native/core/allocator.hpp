@@ -60,7 +60,7 @@ class Allocator {
   SlotIndex used_index_;  // by start: used ranges
   std::uint64_t first_bits_ = 0;
   std::array<std::uint32_t, first_level_count> second_bits_{};
-  std::array<std::array<Slot, second_level_count>, first_level_count> heads_;
+  std::array<std::array<Slot, second_level_count>, first_level_count> heads_{};
 };
 
 }  // namespace moonpool

@@ -22,7 +22,7 @@ void take(std::vector<Value>& from, std::vector<Value>& into) {
 }
 }  // namespace
 
-ObjectTable::ObjectTable(std::vector<std::uint64_t> arena_bytes, TableLimits limits)
+ObjectTable::ObjectTable(const std::vector<std::uint64_t>& arena_bytes, TableLimits limits)
     : state_(std::make_unique<TableState>(arena_bytes, limits)) {}
 ObjectTable::~ObjectTable() = default;
 ObjectTable::ObjectTable(ObjectTable&&) noexcept = default;

@@ -79,7 +79,7 @@ struct TableState;
 
 class ObjectTable {
  public:
-  ObjectTable(std::vector<std::uint64_t> arena_bytes, TableLimits limits);
+  ObjectTable(const std::vector<std::uint64_t>& arena_bytes, TableLimits limits);
   ~ObjectTable();
   ObjectTable(ObjectTable&&) noexcept;
   ObjectTable& operator=(ObjectTable&&) noexcept;
@@ -147,11 +147,11 @@ class ObjectTable {
   // Visible objects for `ls`: keys with their extents, from cursor on; returns the next cursor, 0 at the end.
   struct Listed {
     std::string key;
-    std::uint64_t length;
+    std::uint64_t length = 0;
     Tag tag;
-    bool pinned;
-    std::uint32_t checksum;
-    std::uint64_t age_ms;
+    bool pinned = false;
+    std::uint32_t checksum = 0;
+    std::uint64_t age_ms = 0;
   };
   std::uint64_t list(std::uint64_t tenant_id, std::string_view prefix, std::uint64_t cursor, std::uint32_t count_max,
                      std::uint64_t now_ms, std::vector<Listed>& into) const;

@@ -149,9 +149,8 @@ Slot find_resident(TableState& state, const Digest& digest, std::uint64_t now_ms
 // Why a commit into the unit is refused although nobody committed the key before.
 Reason check_place(TableState& state, const Object& object, std::uint64_t now_ms) {
   const Slot parent = state.units[object.unit].parent;
-  if (parent != no_slot) {
-    if (state.expire_if_due(parent, now_ms) || state.units[parent].member_count == 0) return Reason::no_parent;
-  }
+  if (parent != no_slot && (state.expire_if_due(parent, now_ms) || state.units[parent].member_count == 0))
+    return Reason::no_parent;
   const Unit& unit = state.units[object.unit];
   if (unit.namespace_id != 0) {
     for (Slot member = unit.members; member != no_slot; member = state.objects[member].unit_link.after) {
