@@ -315,6 +315,15 @@ def test_what_must_not_be_shared_is_not_asked_for() -> None:
     assert pool.asked == []
 
 
+def test_more_requests_than_may_be_tracked_are_computed() -> None:
+    health = Health(failure_count_max=1)
+    health.probed(True, 0)
+    pool = Pool(MatchAnswer(10, True))
+    desk = LookupDesk(pool, health=health, limits=LookupLimits(request_count_max=2), clock_ms=pool.clock)
+    tokens = [desk.decide(ask()._replace(request_id=name)).token_count for name in ("a", "b", "c", "a")]
+    assert tokens == [320, 320, 0, 320]
+
+
 def test_nothing_is_remembered_of_requests_that_are_gone() -> None:
     desk, _ = make_desk(Pool(MatchAnswer(10, True)))
     for index in range(100):

@@ -161,6 +161,17 @@ def test_blocks_that_every_shard_has_alike_are_shared_between_engines_of_any_siz
     assert identity(specs=latent) == identity(engine(parallel_config__tensor_parallel_size=4), specs=latent)
 
 
+def test_an_engine_is_called_as_configured_and_ranks_side_by_side_are_told_apart() -> None:
+    config = engine(kv_transfer_config__engine_id="uuid")
+    assert (engine_facts.engine_label(config, "A"), engine_facts.engine_label(config, "")) == ("A", "uuid")
+    ranks = engine(
+        kv_transfer_config__engine_id="uuid",
+        parallel_config__data_parallel_size=2,
+        parallel_config__data_parallel_rank=1,
+    )
+    assert engine_facts.engine_label(ranks, "A") == "A-1"
+
+
 def test_shards_are_counted_without_replicas() -> None:
     config = engine(parallel_config__tensor_parallel_size=8)
     replicated = cache(spec())

@@ -147,6 +147,24 @@ def test_a_load_past_its_deadline_ends() -> None:
     assert loader.stop(WAIT_MS)
 
 
+def test_a_load_that_raises_is_reported_too_and_the_next_one_runs() -> None:
+    class Broken(Source):
+        def read(self, order: LoadOrder, run: BlockRun, timeout_ms: int) -> RunResult:
+            if order.request_id == "broken":
+                raise ValueError("planted")
+            return super().read(order, run, timeout_ms)
+
+    loader = make_loader(Broken())
+    loader.submit(order("broken"))
+    loader.submit(order("whole"))
+    assert loader.wait_idle(WAIT_MS)
+    assert {name: report.failure for name, report in loader.take_finished().items()} == {
+        "broken": "internal",
+        "whole": "",
+    }
+    assert loader.stop(WAIT_MS)
+
+
 def test_stopping_cancels_what_waits_and_reports_it() -> None:
     source = Source(gated=True)
     loader = make_loader(source)

@@ -123,7 +123,12 @@ def make_scheduler_parts(
     desk = LookupDesk(
         match,
         health=health,
-        limits=LookupLimits(settings.lookup_budget_ms, settings.pending_ms_max, settings.load_block_count_min),
+        limits=LookupLimits(
+            budget_ms=settings.lookup_budget_ms,
+            pending_ms_max=settings.pending_ms_max,
+            load_block_count_min=settings.load_block_count_min,
+            request_count_max=settings.request_count_max,
+        ),
         clock_ms=clock_ms,
         count=ledger.count,
     )

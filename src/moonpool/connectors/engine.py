@@ -77,7 +77,7 @@ class EngineFace:
         vllm_config = self._vllm_config
         transfer = vllm_config.kv_transfer_config
         return EngineSelf(
-            engine_id=self.config.connector.engine_id or str(transfer.engine_id),
+            engine_id=engine_facts.engine_label(vllm_config, self.config.connector.engine_id),
             kind_version=self._probe.engine_version(),
             model=str(getattr(vllm_config.model_config, "served_model_name", None) or vllm_config.model_config.model),
             process_id=os.getpid(),

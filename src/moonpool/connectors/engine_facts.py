@@ -67,6 +67,14 @@ def _layer_specs(spec: Any) -> Iterable[Any]:
     return inner.values() if isinstance(inner, Mapping) else (spec,)
 
 
+def engine_label(vllm_config: Any, configured: str) -> str:
+    """What the engine is called: as configured, with its rank where several run side by side, else vLLM's own id."""
+    parallel = vllm_config.parallel_config
+    name = configured or str(vllm_config.kv_transfer_config.engine_id)
+    side_by_side = int(getattr(parallel, "data_parallel_size", 1)) > 1
+    return f"{name}-{parallel.data_parallel_rank}" if side_by_side and configured else name
+
+
 def shard_count(vllm_config: Any, kv_cache_config: Any) -> int:
     """Workers with different bytes of one block."""
     parallel = vllm_config.parallel_config

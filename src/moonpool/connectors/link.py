@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from moonpool.connectors.health import Health
 
-PROBE_TIMEOUT_MS = 100
+PROBE_TIMEOUT_MS = 250
 CONNECT_TIMEOUT_MS = 500
 # A node that is up is asked this often, so that its end is known before the next request comes.
 WATCH_MS = 250

@@ -8,13 +8,16 @@ cancelled load leaves no writer behind.
 from __future__ import annotations
 
 import collections
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from moonpool.connectors.plans import BlockRun, LoadOrder, LoadReport
 
+logger = logging.getLogger("vllm.moonpool")
 CANCELLED = "cancelled"
+INTERNAL = "internal"
 DEADLINE = "deadline"
 
 
@@ -77,13 +80,14 @@ class Loader:
         self._thread: threading.Thread | None = None
 
     def submit(self, order: LoadOrder) -> None:
-        """Begin as soon as the loads before are done."""
+        """Begin as soon as the loads before are done. RuntimeError, and nothing submitted, when no thread can start."""
         with self._changed:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="moonpool-load", daemon=True)
+                thread.start()
+                self._thread = thread
             self._orders.append(order)
             self._unreported.add(order.request_id)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="moonpool-load", daemon=True)
-                self._thread.start()
             self._changed.notify_all()
 
     def cancel(self, request_id: str) -> None:
@@ -131,7 +135,12 @@ class Loader:
                 if not self._orders:
                     return
                 order = self._orders.popleft()
-            report = self._load(order)
+            try:
+                report = self._load(order)
+            except Exception:
+                # The order must be reported all the same: an unreported one would keep its blocks for ever.
+                logger.exception("moonpool: a load failed in an unforeseen way")
+                report = LoadReport(0, 0, 0.0, INTERNAL)
             with self._changed:
                 self._finished[order.request_id] = report
                 self._changed.notify_all()

@@ -23,6 +23,7 @@ OUT_OF_BUDGET = "timed_out"
 GAVE_UP = "engine_gave_up"
 TOO_SHORT = "shorter_than_a_block"
 LOCAL_IS_LONGER = "local_hit_is_longer"
+TOO_MANY = "too_many_requests"
 OFF = "off"  # this engine is offered nothing; its description says why
 
 
@@ -80,6 +81,7 @@ class LookupLimits(NamedTuple):
     budget_ms: int = 2
     pending_ms_max: int = 20
     load_block_count_min: int = 1
+    request_count_max: int = 65_536
 
 
 class LookupDesk:
@@ -103,6 +105,8 @@ class LookupDesk:
 
     def decide(self, ask: Ask) -> Decision:
         """How many tokens this request is to load. Calls the pool at most once per answer."""
+        if ask.request_id not in self._lookups and len(self._lookups) >= self._limits.request_count_max:
+            return Decision(0, reason=TOO_MANY)
         lookup = self._lookups.setdefault(ask.request_id, Lookup(attempt=ask.attempt))
         if lookup.gave_up:
             return Decision(0, reason=GAVE_UP)

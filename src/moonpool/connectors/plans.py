@@ -75,6 +75,7 @@ class SaveReport(msgspec.Struct):
     stored_count: int = 0  # newly stored by us, over all kv_groups
     byte_count: int = 0
     failure: str = ""
+    present_count: int = 0  # there already, from whomever
 
     def merge(self, other: SaveReport) -> SaveReport:
         """Of two shards: what both have stored."""
@@ -84,6 +85,7 @@ class SaveReport(msgspec.Struct):
             stored_count=max(self.stored_count, other.stored_count),
             byte_count=self.byte_count + other.byte_count,
             failure=self.failure or other.failure,
+            present_count=max(self.present_count, other.present_count),
         )
 
 

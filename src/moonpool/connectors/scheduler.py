@@ -242,6 +242,7 @@ class SchedulerSide:
                 if tracked is not None:
                     self._note_save(tracked, end=save.end, stored_count=save.stored_count, failure=save.failure)
                 self._ledger.count("blocks_saved", save.stored_count)
+                self._ledger.count("blocks_present", save.present_count)
                 self._ledger.count("bytes_saved", save.byte_count)
             self._ledger.count("save_ms_total", report.save_ms)
             if report.node_away:
@@ -289,6 +290,7 @@ class SchedulerSide:
             # Whatever the pool said that it holds is not believed: everything is offered again.
             saving.offered(tracked.progress, end=0, block_hashes=tracked.request.block_hashes)
             self._ledger.count("load_failures")
+            self._ledger.count("blocks_failed", tracked.load_token_count // self.block_size)
             self._ledger.miss(f"load_{outcome.reason}")
             return
         outcome.byte_count += load.byte_count

@@ -254,7 +254,7 @@ class MoonpoolConnector(KVConnectorBase_V1, SupportsHMA):
     def _make_worker(self) -> Any:
         config = connector_config(self._kv_transfer_config.kv_connector_extra_config)
         shard = _shard(self._vllm_config, self._kv_cache_config)
-        engine_id = config.connector.engine_id or str(self._kv_transfer_config.engine_id)
+        engine_id = engine_facts.engine_label(self._vllm_config, config.connector.engine_id)
         return make_worker_side(
             config, self._groups, peers=find_peers(config), name=f"{engine_id} worker {shard.index}", shard=shard
         )

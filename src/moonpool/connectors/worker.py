@@ -6,6 +6,7 @@ nothing. Every load is reported once, and only after its copying has stopped.
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -28,12 +29,17 @@ from moonpool.connectors.plans import (
 from moonpool.identity.keys import block_hash_hints, block_keys, key_prefix
 from moonpool.types import Reason, Status
 
+logger = logging.getLogger("vllm.moonpool")
 BLOCKS_PER_CALL_MAX = 1024
 SAVE_CLIENT = 0
 LOAD_CLIENT = 1
 UNANSWERED = frozenset({Reason.TIMED_OUT, Reason.UNAVAILABLE})
-IN_POOL = frozenset({Status.STORED, Status.PRESENT, Status.CONFLICT})
+# A conflict is another engine's copy of the same tokens with other low bits: as good as ours.
+ALREADY_THERE = frozenset({Status.PRESENT, Status.CONFLICT})
+IN_POOL = ALREADY_THERE | {Status.STORED}
 SAVE_BUDGET = "save_budget"
+NO_LAYOUT = "no_layout"
+NO_THREAD = "no_thread"
 NOT_WORTH_MORE = frozenset({Reason.UNAVAILABLE.label, Reason.TIMED_OUT.label, SAVE_BUDGET})
 
 
@@ -134,9 +140,13 @@ class WorkerSide:
             self._loader.cancel(request_id)
         for order in plan.loads:
             if self.obstacle or not self._ports:
-                self._stillborn[order.request_id] = LoadReport(0, 0, 0.0, "no_layout")
+                self._stillborn[order.request_id] = LoadReport(0, 0, 0.0, NO_LAYOUT)
                 continue
-            self._loader.submit(order)
+            try:
+                self._loader.submit(order)
+            except RuntimeError:  # the process may start no more threads
+                logger.warning("moonpool: the thread of loads cannot start, so loads fail")
+                self._stillborn[order.request_id] = LoadReport(0, 0, 0.0, NO_THREAD)
 
     def read(self, order: LoadOrder, run: BlockRun, timeout_ms: int) -> RunResult:
         """Called by the loader's thread."""
@@ -183,7 +193,7 @@ class WorkerSide:
             if failed:
                 report.failure = STEP_HAD_LOAD_ERROR
             elif self.obstacle or not self._ports:
-                report.failure = "no_layout"
+                report.failure = NO_LAYOUT
             else:
                 self._save_order(order, report, began_ms + self._limits.save_ms)
             self._report.saves[order.request_id] = report
@@ -214,6 +224,7 @@ class WorkerSide:
             outcome = port.write(self._link.client(SAVE_CLIENT), blocks, timeout_ms=timeout_ms)
             stored_count = sum(status == Status.STORED for status in outcome.statuses)
             report.stored_count += stored_count
+            report.present_count += sum(status in ALREADY_THERE for status in outcome.statuses)
             report.byte_count += stored_count * port.block_bytes
             bad = first_bad(outcome.statuses, IN_POOL)
             if bad is not None:
