@@ -112,6 +112,9 @@ class Actor:
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:  # it stops soon, not at once
+            stat = Path(f"/proc/{self.process.pid}/stat")
+            wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)

@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 def test_of_sixteen_writers_of_one_key_one_wins_and_the_others_learn_it() -> None:
     """Fault 5."""
-    rounds, writers = 200, 16
+    rounds, writers = 100, 16
     source = f"""
 me = hear()
 client = client_at(PATH)
@@ -60,7 +60,7 @@ hear()
 hits = misses = 0
 buffer = bytearray(300_000)
 address, _ = native.address_of(buffer, True)
-while hits + misses < 3_000:
+while hits + misses < 2_000:
     number = random.randrange(120)
     key, length = f"key{number}", 200_000 + number
     expected = number % 256
@@ -72,7 +72,8 @@ while hits + misses < 3_000:
         (view,), outcome = client.get_views([key.encode()])
         hit = view is not None
         found = memoryview(view) if hit else b""
-    assert outcome.reasons[0] in (0, 1, 2, 7, 14), outcome.reasons
+    # evicted, not committed yet, or the hold was taken back in the middle
+    assert outcome.reasons[0] in (0, 1, 2, 7, 13, 14), outcome.reasons
     if hit:
         assert found == bytes([expected]) * length, "foreign bytes"
         found.release()
