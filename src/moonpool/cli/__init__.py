@@ -95,6 +95,8 @@ def moonpool() -> None:
 
 def main() -> None:
     """Run the command line of this process; never returns."""
+    if sys.argv[0].endswith("__main__.py"):  # `python -m moonpool` is called moonpool in /status too
+        sys.argv[0] = "moonpool"
     sys.exit(run(sys.argv[1:]))
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moonpool.cli.settings import Settings, bytes_text, duration_text, json_option, print_rows, settings_options
-from moonpool.errors import PeerUnavailable
 from moonpool.pool.keys import key_from_text, key_text
 
 if TYPE_CHECKING:
@@ -63,26 +62,3 @@ def _show_node(status: dict[str, Any], *, as_json: bool) -> None:
     }
     for name, text in lines.items():
         click.echo(f"{name:9}{text}")
-
-
-def node_and_directory_status(
-    settings: Settings, timeout_ms: int
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The two status documents of this host; None for one that does not answer."""
-    from moonpool import _native, config
-    from moonpool.pool.connect import open_pool
-
-    chosen = settings.config
-    with open_pool(chosen, lazy=True) as pool:
-        try:
-            node = pool.stat(timeout_ms=timeout_ms)
-        except PeerUnavailable:
-            node = None
-    secret = config.secret_key(config.load_or_create_secret(chosen.runtime_folder, chosen.secret_file))
-    client = _native.DirectoryClient(chosen.directory.socket_path, secret=secret, name=chosen.client.name)
-    try:
-        reached, _ = client.connect(timeout_ms)
-        text = None if reached else client.stat(timeout_ms=timeout_ms)
-    finally:
-        client.close()
-    return node, None if text is None else json.loads(text)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moonpool.cli.settings import Settings, bytes_text, duration_text, settings_options
-from moonpool.cli.stat import node_and_directory_status
 from moonpool.cli.top_view import Look, Overview, overview
+from moonpool.cli.watch import Watch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,42 +33,42 @@ def top(*, settings: Settings, interval_s: float, once: bool, as_json: bool) -> 
     """
     from rich.console import Console
 
-    shown = overview(None, look(settings))
-    if once:
-        _print_once(shown, as_json=as_json)
-        return 0 if shown.node is not None else 1
-    console = Console()
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how one leaves it
-        if as_json or not console.is_terminal:
-            _stream(settings, interval_s, as_json=as_json)
-        else:
-            _live(settings, interval_s, console)
+    with Watch(settings, timeout_ms=_TIMEOUT_MS) as watch:
+        if once:
+            shown = overview(None, look(watch))
+            _print_once(shown, as_json=as_json)
+            return 0 if shown.node is not None else 1
+        console = Console()
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how one leaves it
+            if as_json or not console.is_terminal:
+                _stream(watch, interval_s, as_json=as_json)
+            else:
+                _live(watch, interval_s, console, where=settings.config.runtime_folder)
     return 0
 
 
-def look(settings: Settings) -> Look:
+def look(watch: Watch) -> Look:
     """One look at this host's node and directory."""
-    node, directory = node_and_directory_status(settings, _TIMEOUT_MS)
-    return Look(time.monotonic(), node, directory)
+    return Look(time.monotonic(), watch.node(), watch.directory())
 
 
-def _live(settings: Settings, interval_s: float, console: Any) -> None:
+def _live(watch: Watch, interval_s: float, console: Any, *, where: str) -> None:
     from rich.live import Live
 
-    before = look(settings)
-    with Live(render(overview(None, before), settings), console=console, screen=True, auto_refresh=False) as live:
+    before = look(watch)
+    with Live(render(overview(None, before), where), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(interval_s)
-            now = look(settings)
-            live.update(render(overview(before, now), settings), refresh=True)
+            now = look(watch)
+            live.update(render(overview(before, now), where), refresh=True)
             before = now
 
 
-def _stream(settings: Settings, interval_s: float, *, as_json: bool) -> None:
-    before = look(settings)
+def _stream(watch: Watch, interval_s: float, *, as_json: bool) -> None:
+    before = look(watch)
     while True:
         time.sleep(interval_s)
-        now = look(settings)
+        now = look(watch)
         _print_once(overview(before, now), as_json=as_json)
         before = now
 
@@ -79,18 +79,18 @@ def _print_once(shown: Overview, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    Console().print(render(shown, None))
+    Console().print(render(shown, ""))
 
 
-def render(shown: Overview, settings: Settings | None) -> RenderableType:
+def render(shown: Overview, where: str) -> RenderableType:
     """The screen."""
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = []
     if shown.node is None:
-        where = f" in {settings.config.runtime_folder}" if settings is not None else ""
-        parts.append(Text(f"no node answers{where}; start one with `moonpool up`", style="bold red"))
+        place = f" in {where}" if where else ""
+        parts.append(Text(f"no node answers{place}; start one with `moonpool up`", style="bold red"))
     else:
         parts.append(_headline(shown.node))
     sections = (

@@ -63,7 +63,9 @@ class Stack:
         self._settings = settings
         self._config = settings.config
         self._restart = restart
-        arguments = settings.arguments()
+        # The size is chosen once: after a restart less may look free, for clients still map the old memory.
+        sizes = (f"node.{name}={getattr(self._config.node, name)}" for name in ("segment_bytes", "arena_bytes"))
+        arguments = [*settings.arguments(), *(part for size in sizes for part in ("--set", size))]
         folder = self._config.runtime_folder
         self._children = [Child(kind, arguments, folder) for kind in ("directory", "node")]
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from moonpool.cli.settings import Settings, json_option, print_rows, settings_options
-from moonpool.cli.stat import node_and_directory_status
+from moonpool.cli.watch import Watch
 from moonpool.cli.why_view import key_lines, node_age, outcome_lines, outcomes, reason_text
 from moonpool.pool.keys import key_from_text, key_text
 from moonpool.types import Reason
@@ -42,7 +42,8 @@ def why(
 def _why_keys(settings: Settings, keys: Sequence[bytes], *, as_json: bool) -> int:
     from moonpool.pool.connect import open_pool
 
-    node, _ = node_and_directory_status(settings, _TIMEOUT_MS)
+    with Watch(settings, timeout_ms=_TIMEOUT_MS) as watch:
+        node = watch.node()
     with open_pool(settings.config, lazy=True) as pool:
         found = pool.exists(keys, timeout_ms=_TIMEOUT_MS)
         remembered = pool.why(keys, timeout_ms=_TIMEOUT_MS)
@@ -64,7 +65,8 @@ def _why_keys(settings: Settings, keys: Sequence[bytes], *, as_json: bool) -> in
 
 
 def _why_requests(settings: Settings, request_id: str | None, last_count: int, *, as_json: bool) -> int:
-    node, directory = node_and_directory_status(settings, _TIMEOUT_MS)
+    with Watch(settings, timeout_ms=_TIMEOUT_MS) as watch:
+        node, directory = watch.node(), watch.directory()
     known = outcomes([directory, node])
     chosen = [item for item in known if request_id is None or request_id in item[1].request_id]
     chosen = chosen if request_id is not None else chosen[-last_count:]

@@ -92,7 +92,12 @@ class Lookup:
     def describe(self, document: str, *, timeout_ms: int) -> None:
         """Tell every directory who this client is. One that is away is told when it is back."""
         for directory in self._directories:
-            directory.client.describe(document, timeout_ms=timeout_ms)
+            if not directory.breaker.allows(_now_ms()):
+                continue
+            if directory.client.describe(document, timeout_ms=timeout_ms):
+                directory.breaker.succeeded()
+            else:
+                directory.breaker.failed(_now_ms())
 
     def close(self) -> None:
         """Close the connections to the directories."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import operator
+import threading
 from typing import TYPE_CHECKING
 
 from moonpool.errors import UsageError
@@ -23,11 +24,15 @@ class Regions:
 
     def __init__(self) -> None:
         self._ranges: tuple[tuple[int, int, object], ...] = ()  # (start, end, what keeps it alive)
+        self._changing = threading.Lock()
 
     def add(self, address: int, length: int, owner: object) -> None:
         """Vouch for [address, address + length) until `discard`; UsageError when null or overlapping another."""
         check_range(address, length)
-        end = address + length
+        with self._changing:
+            self._ranges = self._with(address, address + length, owner)
+
+    def _with(self, address: int, end: int, owner: object) -> tuple[tuple[int, int, object], ...]:
         ranges = self._ranges
         at = bisect.bisect_left(ranges, address, key=operator.itemgetter(0))
         before = ranges[at - 1] if at else None
@@ -39,14 +44,15 @@ class Regions:
                     "unregister that first",
                     kind="bad_address",
                 )
-        self._ranges = (*ranges[:at], (address, end, owner), *ranges[at:])
+        return (*ranges[:at], (address, end, owner), *ranges[at:])
 
     def discard(self, address: int) -> None:
         """Forget the range that begins at address; UsageError when none does."""
-        kept = tuple(item for item in self._ranges if item[0] != address)
-        if len(kept) == len(self._ranges):
-            raise UsageError(f"no registered range begins at {address:#x}", kind="bad_address")
-        self._ranges = kept
+        with self._changing:
+            kept = tuple(item for item in self._ranges if item[0] != address)
+            if len(kept) == len(self._ranges):
+                raise UsageError(f"no registered range begins at {address:#x}", kind="bad_address")
+            self._ranges = kept
 
     def require(self, addresses: Sequence[int], lengths: Sequence[int]) -> None:
         """UsageError unless every [address, address + length) lies inside one registered range."""

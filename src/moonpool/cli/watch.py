@@ -1,0 +1,66 @@
+"""Looks at the node and the directory of this host, again and again, over the same two connections."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from moonpool import _native, config
+
+if TYPE_CHECKING:
+    from moonpool.cli.settings import Settings
+
+
+class Watch:
+    """Status documents without the memory of the pool: nothing is mapped, nothing held."""
+
+    def __init__(self, settings: Settings, *, timeout_ms: int) -> None:
+        chosen = settings.config
+        secret = config.secret_key(config.load_or_create_secret(chosen.runtime_folder, chosen.secret_file))
+        self._timeout_ms = timeout_ms
+        self._node = _native.NodeClient(
+            chosen.node.socket_path,
+            secret=secret,
+            tenant=chosen.client.tenant,
+            name=chosen.client.name,
+            connect_timeout_ms=timeout_ms,
+            shared_memory=False,
+        )
+        self._directory = _native.DirectoryClient(
+            chosen.directory.socket_path,
+            secret=secret,
+            tenant=chosen.client.tenant,
+            name=chosen.client.name,
+            connect_timeout_ms=timeout_ms,
+        )
+        self._node.connect(timeout_ms)
+        self._directory.connect(timeout_ms)
+
+    def node(self) -> dict[str, Any] | None:
+        """The node's status; None when it does not answer in time."""
+        return _document(self._node.stat(timeout_ms=self._timeout_ms))
+
+    def directory(self) -> dict[str, Any] | None:
+        """The directory's status; None when it does not answer in time."""
+        return _document(self._directory.stat(timeout_ms=self._timeout_ms))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._node.close()
+        self._directory.close()
+
+
+def _document(text: str | None) -> dict[str, Any] | None:
+    """Parsed, and without the watcher's own connection."""
+    if text is None:
+        return None
+    document: dict[str, Any] = json.loads(text)
+    own = os.getpid()
+    others = [item for item in document.get("connections", []) if item.get("process_id") != own]
+    return {**document, "connections": others}
