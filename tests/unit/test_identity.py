@@ -272,7 +272,15 @@ def test_hint_is_what_vllm_publishes_and_never_zero() -> None:
     block = bytes(range(32))
     assert block_hash_hint(block) == int.from_bytes(block, "big") & (2**64 - 1)
     assert block_hash_hint(bytes(32)) == 1
-    assert block_hash_hints([block, bytes(32)]) == [block_hash_hint(block), 1]
+    assert list(block_hash_hints([block, bytes(32)])) == [block_hash_hint(block), 1]
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 20, 32])
+def test_hints_of_many_are_those_of_each_whatever_the_length(length: int) -> None:
+    hashes = [(number * 0x9E3779B97F4A7C15 % 256**length).to_bytes(length, "big") for number in range(300)]
+    assert list(block_hash_hints(hashes)) == [block_hash_hint(block_hash) for block_hash in hashes]
+    assert list(block_hash_hints(hashes[1:2])) == [block_hash_hint(hashes[1])]
+    assert list(block_hash_hints(())) == []
 
 
 def test_ids_that_a_client_picked_are_not_shared_unless_allowed() -> None:

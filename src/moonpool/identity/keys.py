@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import struct
+import sys
+from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 from moonpool.errors import UsageError
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
 _MAGIC = b"kv1\0"
 _PREFIX = struct.Struct("<4sQHH")
+_HINT_BYTES = 8
+_LOW_64_BITS = operator.itemgetter(slice(-_HINT_BYTES, None))
 BLOCK_HASH_BYTES_MAX = KEY_BYTES_MAX - _PREFIX.size
 
 
@@ -74,9 +79,16 @@ def parse_block_key(key: bytes) -> BlockKey | None:
 
 def block_hash_hint(block_hash: bytes) -> int:
     """The low 64 bits of a block hash, big-endian as vLLM's KV events have them; 0 (no parent) becomes 1."""
-    return int.from_bytes(block_hash[-8:], "big") or 1
+    return int.from_bytes(block_hash[-_HINT_BYTES:], "big") or 1
 
 
-def block_hash_hints(block_hashes: Iterable[bytes]) -> list[int]:
-    """`block_hash_hint` of each."""
-    return [int.from_bytes(block_hash[-8:], "big") or 1 for block_hash in block_hashes]
+def block_hash_hints(block_hashes: Iterable[bytes]) -> array[int]:
+    """`block_hash_hint` of each, as the native calls read them fastest."""
+    chosen = list(block_hashes)
+    low = b"".join(map(_LOW_64_BITS, chosen))
+    if len(low) != _HINT_BYTES * len(chosen) or bytes(_HINT_BYTES) in low:  # a short hash, or perhaps a hint of 0
+        return array("Q", map(block_hash_hint, chosen))
+    hints = array("Q", low)
+    if sys.byteorder == "little":
+        hints.byteswap()
+    return hints
