@@ -9,6 +9,9 @@ namespace moonpool {
 namespace {
 
 constexpr std::uint64_t write_bytes = 1U << 20U;  // of one message over a socket
+// More small values than this go through shared memory like large ones: a second round trip costs less than
+// carrying the bytes through the socket (64 values of 4 KiB: 25 us against more than 500).
+constexpr std::uint64_t carried_bytes_max = 64U << 10U;
 
 class PutRun {
  public:
@@ -26,7 +29,9 @@ class PutRun {
       std::size_t end = begin;
       while (end < waiting.size() && is_small(waiting[end]) == small) { ++end; }
       const auto at = waiting.begin();
-      put_run({at + static_cast<std::ptrdiff_t>(begin), at + static_cast<std::ptrdiff_t>(end)}, small);
+      const std::vector<std::size_t> run(at + static_cast<std::ptrdiff_t>(begin),
+                                         at + static_cast<std::ptrdiff_t>(end));
+      put_run(run, small && is_carried(run));
       begin = end;
     }
     for (const std::size_t index : waiting) {
@@ -41,6 +46,12 @@ class PutRun {
  private:
   [[nodiscard]] bool is_small(std::size_t index) const {
     return values_.lengths[index] <= session_.info().small_put_bytes_max;
+  }
+
+  [[nodiscard]] bool is_carried(std::span<const std::size_t> run) const {
+    std::uint64_t total = 0;
+    for (const std::size_t index : run) { total += values_.lengths[index]; }
+    return total <= carried_bytes_max || !client_.uses_shared_memory(session_);
   }
 
   // What no node would take is refused here, before anything is asked.

@@ -39,6 +39,19 @@ def test_what_was_put_is_read_by_another_client_of_either_transport() -> None:
         node.check_integrity()
 
 
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_many_small_values_in_one_batch_arrive_whole(shared_memory: bool) -> None:
+    # More than is carried in one message where there is shared memory, and a large one among them.
+    values = {f"key{number}": value_of(f"key{number}", 4096 - number) for number in range(64)}
+    values |= {"large": value_of("large", 200_000), "last": b"last"}
+    with Bed() as bed:
+        node = bed.node()
+        assert put(bed.client(shared_memory=shared_memory), values) == [Status.STORED] * len(values)
+        reader = bed.client()
+        assert all(get(reader, key, len(value))[2] == value for key, value in values.items())
+        node.check_integrity()
+
+
 def test_the_first_put_of_a_key_wins_and_the_others_learn_it() -> None:
     with Bed() as bed:
         bed.node()
