@@ -112,7 +112,7 @@ def test_address_arrays_are_taken_inside_registered_memory() -> None:
     regions = Regions()
     regions.add(start, 64, memory)
     batch = batch_of_pieces(Pieces(array("Q", [start, start + 32]), [32, 32], [2]), 1, regions)
-    assert batch.piece_counts == [2]
+    assert list(batch.piece_counts or []) == [2]
     for bad, message in (
         (Pieces([start], [65]), "registered"),
         (Pieces([start], [0]), "empty"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -337,7 +338,7 @@ class Pool:
                 return
 
 
-def _blocks(layout: _native.Layout, block_numbers: Any, keys: Sequence[Key]) -> tuple[list[int], list[bytes]]:
+def _blocks(layout: _native.Layout, block_numbers: Any, keys: Sequence[Key]) -> tuple[array[int], list[bytes]]:
     """Checked block numbers and keys: as many of each, every number inside the layout."""
     if not isinstance(layout, _native.Layout):
         raise UsageError(f"layout must be a moonpool.Layout, not {type(layout).__name__}")

@@ -59,13 +59,12 @@ class Regions:
         ranges = self._ranges
         if not addresses:
             return
-        for address, length in zip(addresses, lengths, strict=True):
-            if address <= 0 or length < 0 or address + length > ADDRESS_END:
+        first, last = min(addresses), max(map(operator.add, addresses, lengths))
+        if first <= 0 or min(lengths) < 0 or last > ADDRESS_END:
+            for address, length in zip(addresses, lengths, strict=True):
                 check_range(address, length)
-        if len(ranges) == 1:  # the usual case, at the speed of the built-ins
-            start, end, _ = ranges[0]
-            if min(addresses) >= start and max(map(operator.add, addresses, lengths)) <= end:
-                return
+        if len(ranges) == 1 and first >= ranges[0][0] and last <= ranges[0][1]:  # the usual case
+            return
         for address, length in zip(addresses, lengths, strict=True):
             at = bisect.bisect_right(ranges, address, key=operator.itemgetter(0)) - 1
             if at < 0 or address + length > ranges[at][1]:

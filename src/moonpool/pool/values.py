@@ -37,15 +37,15 @@ class Pieces:
 class Batch:
     """What the native client takes. `owners` keeps the memory alive until the call is over."""
 
-    addresses: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    piece_counts: list[int] | None = None
+    addresses: list[int] | array[int] = field(default_factory=list)
+    lengths: list[int] | array[int] = field(default_factory=list)
+    piece_counts: list[int] | array[int] | None = None
     owners: list[object] = field(default_factory=list)
 
     def arrays(self) -> tuple[array[int], array[int], array[int] | None]:
         """The numbers as the native client reads them fastest."""
-        counts = None if self.piece_counts is None else array("Q", self.piece_counts)
-        return array("Q", self.addresses), array("Q", self.lengths), counts
+        counts = None if self.piece_counts is None else _array(self.piece_counts)
+        return _array(self.addresses), _array(self.lengths), counts
 
 
 def batch_of(values: Sequence[Value], regions: Regions, *, writable: bool) -> Batch:
@@ -76,19 +76,23 @@ def batch_of_pieces(pieces: Pieces, key_count: int, regions: Regions) -> Batch:
     return batch
 
 
-def numbers(values: Any, what: str) -> list[int]:
-    """A list of non-negative 64-bit ints from a list or from a buffer of 8-byte integers."""
+def numbers(values: Any, what: str) -> array[int]:
+    """Non-negative 64-bit ints from a list or from a buffer of 8-byte integers; a copy, so that it stays as checked."""
     try:
         if isinstance(values, list | tuple | range):
-            return array("Q", values).tolist()
+            return array("Q", values)
         view = memoryview(values)
         if view.itemsize != 8 or view.format not in ("q", "Q", "l", "L"):
             raise UsageError(f"{what} is an array of {view.itemsize}-byte {view.format!r}; give 64-bit integers")
-        return array("Q", view.cast("B").tobytes()).tolist()
+        return array("Q", view.cast("B").tobytes())
     except OverflowError as error:
         raise UsageError(f"{what} has a number that is negative or over 64 bits", kind="bad_address") from error
     except (TypeError, BufferError) as error:
         raise UsageError(f"{what} is a list of int or a contiguous array of 64-bit integers: {error}") from error
+
+
+def _array(values: list[int] | array[int]) -> array[int]:
+    return values if isinstance(values, array) else array("Q", values)
 
 
 def span_of(value: Value, *, writable: bool) -> tuple[int, int, object]:
