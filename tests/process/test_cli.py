@@ -168,6 +168,7 @@ def test_without_a_node_every_command_says_what_to_do_in_one_line(moonpool: Run,
         + moonpool("why", "--runtime-folder", str(folder)).stdout
     )
     assert moonpool("top", "--once", "--runtime-folder", str(folder)).returncode == 1
+    assert list(folder.iterdir()) == [], "a client that found nothing leaves nothing"
 
 
 @pytest.mark.parametrize(

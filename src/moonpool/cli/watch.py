@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from moonpool import _native, config
+from moonpool.errors import ConfigError
 
 if TYPE_CHECKING:
     from moonpool.cli.settings import Settings
@@ -17,15 +18,28 @@ class Watch:
     """Status documents without the memory of the pool: nothing is mapped, nothing held."""
 
     def __init__(self, settings: Settings, *, timeout_ms: int) -> None:
-        chosen = settings.config
-        secret = config.secret_key(config.load_or_create_secret(chosen.runtime_folder, chosen.secret_file))
+        self._settings = settings
         self._timeout_ms = timeout_ms
+        self._node: _native.NodeClient | None = None
+        self._directory: _native.DirectoryClient | None = None
+
+    def _open(self) -> None:
+        """Connect, once there is a secret: before that nothing was ever started in the runtime folder."""
+        if self._node is not None:
+            return
+        chosen = self._settings.config
+        try:
+            secret = config.secret_key(config.load_secret(chosen.runtime_folder, chosen.secret_file))
+        except ConfigError as error:
+            if error.kind != "secret_missing" or chosen.secret_file:
+                raise
+            return
         self._node = _native.NodeClient(
             chosen.node.socket_path,
             secret=secret,
             tenant=chosen.client.tenant,
             name=chosen.client.name,
-            connect_timeout_ms=timeout_ms,
+            connect_timeout_ms=self._timeout_ms,
             shared_memory=False,
         )
         self._directory = _native.DirectoryClient(
@@ -33,18 +47,20 @@ class Watch:
             secret=secret,
             tenant=chosen.client.tenant,
             name=chosen.client.name,
-            connect_timeout_ms=timeout_ms,
+            connect_timeout_ms=self._timeout_ms,
         )
-        self._node.connect(timeout_ms)
-        self._directory.connect(timeout_ms)
+        self._node.connect(self._timeout_ms)
+        self._directory.connect(self._timeout_ms)
 
     def node(self) -> dict[str, Any] | None:
         """The node's status; None when it does not answer in time."""
-        return _document(self._node.stat(timeout_ms=self._timeout_ms))
+        self._open()
+        return None if self._node is None else _document(self._node.stat(timeout_ms=self._timeout_ms))
 
     def directory(self) -> dict[str, Any] | None:
         """The directory's status; None when it does not answer in time."""
-        return _document(self._directory.stat(timeout_ms=self._timeout_ms))
+        self._open()
+        return None if self._directory is None else _document(self._directory.stat(timeout_ms=self._timeout_ms))
 
     def __enter__(self) -> Self:
         return self
@@ -52,8 +68,9 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._node.close()
-        self._directory.close()
+        for client in (self._node, self._directory):
+            if client is not None:
+                client.close()
 
 
 def _document(text: str | None) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from moonpool.cli.settings import Settings, json_option, print_rows, settings_op
 from moonpool.cli.watch import Watch
 from moonpool.cli.why_view import key_lines, node_age, outcome_lines, outcomes, reason_text
 from moonpool.pool.keys import key_from_text, key_text
-from moonpool.types import Reason
+from moonpool.types import ReadResult, Reason, Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +44,11 @@ def _why_keys(settings: Settings, keys: Sequence[bytes], *, as_json: bool) -> in
 
     with Watch(settings, timeout_ms=_TIMEOUT_MS) as watch:
         node = watch.node()
-    with open_pool(settings.config, lazy=True) as pool:
-        found = pool.exists(keys, timeout_ms=_TIMEOUT_MS)
-        remembered = pool.why(keys, timeout_ms=_TIMEOUT_MS)
+    found = remembered = [ReadResult(Status.MISS, Reason.UNAVAILABLE)] * len(keys)
+    if node is not None:
+        with open_pool(settings.config, lazy=True) as pool:
+            found = pool.exists(keys, timeout_ms=_TIMEOUT_MS)
+            remembered = pool.why(keys, timeout_ms=_TIMEOUT_MS)
     for key, here, past in zip(keys, found, remembered, strict=True):
         if as_json:
             reason = Reason.NONE if here else past.reason if here.reason <= Reason.NEVER_STORED else here.reason

@@ -55,7 +55,8 @@ def connect(
 
 def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
     """A pool on the node and the directories that the settings name."""
-    secret = config.secret_key(config.load_or_create_secret(settings.runtime_folder, settings.secret_file))
+    address = "unix:" + settings.node.socket_path
+    secret = _secret(settings, address, create=lazy)
     client = settings.client
     node = _node_client(settings.node.socket_path, secret, client)
     directories = [
@@ -70,7 +71,6 @@ def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
         )
         for path in settings.node.directories
     ]
-    address = "unix:" + settings.node.socket_path
     if lazy:
         node.connect(min(client.connect_timeout_ms, _LAZY_CONNECT_MS))
     else:
@@ -78,6 +78,20 @@ def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
     for directory in directories:
         directory.client.connect(_LAZY_CONNECT_MS if lazy else _DIRECTORY_CONNECT_MS)
     return Pool(node, Lookup(node, directories, address), client, address=address)
+
+
+def _secret(settings: Config, address: str, *, create: bool) -> bytes:
+    """The cluster's; only one who is ready to wait for a node makes a secret and a folder where there are none."""
+    try:
+        load = config.load_or_create_secret if create else config.load_secret
+        return config.secret_key(load(settings.runtime_folder, settings.secret_file))
+    except ConfigError as error:
+        if error.kind != "secret_missing" or settings.secret_file:
+            raise
+        raise PeerUnavailable(
+            f"no node was ever started for {address} (no secret in {settings.runtime_folder}); "
+            "start one with `moonpool up`, or check runtime_folder"
+        ) from error
 
 
 def _connect_embedded(segment_bytes: int | None, settings: Mapping[str, Any]) -> Pool:
