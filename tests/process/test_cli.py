@@ -100,12 +100,20 @@ def test_the_state_of_the_node_is_shown(on: Run, standing: Cluster) -> None:
     assert b"node-under-test" in screen.stdout
 
 
+# Shells start background jobs, a CI run among them, with SIGINT ignored; a terminal does not.
+HEAR_INTERRUPTS = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
 class Terminal:
     """A command on a terminal of its own."""
 
     def __init__(self, *arguments: str) -> None:
         self._master, slave = pty.openpty()
-        command = [sys.executable, "-m", "moonpool", *arguments]
+        command = [sys.executable, "-c", HEAR_INTERRUPTS, "-m", "moonpool", *arguments]
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
         self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
