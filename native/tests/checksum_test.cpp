@@ -1,16 +1,16 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "core/checksum.hpp"
+#include "core/checksum_hardware.hpp"
+
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstdint>
 
-#include "core/checksum_hardware.hpp"
-#include "tests/expect.hpp"
+#include "tests/seed.hpp"
 
 namespace moonpool {
 namespace {
-
-using test::expect;
-using test::expect_equal;
 
 ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -42,46 +42,48 @@ std::vector<std::size_t> telling_lengths() {
 }
 
 void gives_the_published_values() {
-  expect_equal(crc32c(bytes_of("123456789")), 0xe3069283U);
-  expect_equal(crc32c({}), 0U);
+  CHECK(crc32c(bytes_of("123456789")) == 0xe3069283U);
+  CHECK(crc32c({}) == 0U);
   // RFC 3720, B.4
   const std::vector<std::byte> zeros(32), ones(32, std::byte{0xff});
-  expect_equal(crc32c(zeros), 0x8a9136aaU);
-  expect_equal(crc32c(ones), 0x62a8ab43U);
+  CHECK(crc32c(zeros) == 0x8a9136aaU);
+  CHECK(crc32c(ones) == 0x62a8ab43U);
 }
 
 void all_paths_agree_at_every_length_and_alignment() {
+  INFO("replay with MOONPOOL_SEED=" << test::seed());
   std::mt19937_64 random(test::seed());
   for (const std::size_t length : telling_lengths()) {
     for (const std::size_t skip : {0UL, 1UL, 5UL}) {
       const auto source = random_bytes(length + skip, random);
       const ConstBytes bytes = ConstBytes(source).subspan(skip);
       const std::uint32_t wanted = crc32c_by_bits(bytes);
-      expect_equal(crc32c(bytes), wanted, "crc32c");
-      expect_equal(crc32c_portable(bytes), wanted, "crc32c_portable");
+      CHECK_MESSAGE((crc32c(bytes)) == (wanted), "crc32c");
+      CHECK_MESSAGE((crc32c_portable(bytes)) == (wanted), "crc32c_portable");
       std::vector<std::byte> target(length + 32, std::byte{0x5a});
-      expect_equal(copy_crc32c(MutableBytes(target).subspan(3, length), bytes), wanted, "copy_crc32c");
-      expect(std::equal(bytes.begin(), bytes.end(), target.begin() + 3), "the copy is not the source");
+      CHECK_MESSAGE((copy_crc32c(MutableBytes(target).subspan(3, length), bytes)) == (wanted), "copy_crc32c");
+      CHECK_MESSAGE(std::equal(bytes.begin(), bytes.end(), target.begin() + 3), "the copy is not the source");
       const auto untouched = [](std::byte byte) { return byte == std::byte{0x5a}; };
-      expect(std::all_of(target.begin(), target.begin() + 3, untouched), "wrote before the target");
-      expect(std::all_of(target.begin() + 3 + static_cast<std::ptrdiff_t>(length), target.end(), untouched),
-             "wrote past the target");
+      CHECK_MESSAGE(std::all_of(target.begin(), target.begin() + 3, untouched), "wrote before the target");
+      CHECK_MESSAGE(std::all_of(target.begin() + 3 + static_cast<std::ptrdiff_t>(length), target.end(), untouched),
+                    "wrote past the target");
     }
   }
 }
 
 void continues_from_the_bytes_before_and_combines() {
+  INFO("replay with MOONPOOL_SEED=" << test::seed());
   std::mt19937_64 random(test::seed());
   for (int turn = 0; turn < 200; ++turn) {
     const auto whole = random_bytes(random() % 20'000, random);
     const std::size_t cut = whole.empty() ? 0 : random() % whole.size();
     const ConstBytes first = ConstBytes(whole).first(cut), second = ConstBytes(whole).subspan(cut);
     const std::uint32_t wanted = crc32c(whole);
-    expect_equal(crc32c(second, crc32c(first)), wanted, "crc32c continued");
-    expect_equal(crc32c_portable(second, crc32c_portable(first)), wanted, "crc32c_portable continued");
-    expect_equal(crc32c_combine(crc32c(first), crc32c(second), second.size()), wanted, "combined");
+    CHECK_MESSAGE((crc32c(second, crc32c(first))) == (wanted), "crc32c continued");
+    CHECK_MESSAGE((crc32c_portable(second, crc32c_portable(first))) == (wanted), "crc32c_portable continued");
+    CHECK_MESSAGE((crc32c_combine(crc32c(first), crc32c(second), second.size())) == (wanted), "combined");
     std::vector<std::byte> target(second.size());
-    expect_equal(copy_crc32c(target, second, crc32c(first)), wanted, "copy_crc32c continued");
+    CHECK_MESSAGE((copy_crc32c(target, second, crc32c(first))) == (wanted), "copy_crc32c continued");
   }
 }
 
@@ -90,19 +92,10 @@ void combines_with_lengths_that_no_memory_holds() {
   const std::uint32_t start = 0x12345678;
   const std::uint64_t huge = (1ULL << 40) + 12345;
   const std::uint32_t zeros_huge = crc32c_combine(crc32c_combine(0, 0, 0), 0, huge);
-  expect_equal(zeros_huge, 0U);
+  CHECK(zeros_huge == 0U);
   const std::uint32_t at_once = crc32c_combine(start, 0, huge + 77);
-  expect_equal(crc32c_combine(crc32c_combine(start, 0, huge), 0, 77), at_once);
+  CHECK(crc32c_combine(crc32c_combine(start, 0, huge), 0, 77) == at_once);
 }
 
 }  // namespace
 }  // namespace moonpool
-
-int main() {
-  return moonpool::test::run({
-      {"gives the published values", moonpool::gives_the_published_values},
-      {"all paths agree at every length and alignment", moonpool::all_paths_agree_at_every_length_and_alignment},
-      {"continues from the bytes before and combines", moonpool::continues_from_the_bytes_before_and_combines},
-      {"combines with lengths that no memory holds", moonpool::combines_with_lengths_that_no_memory_holds},
-  });
-}

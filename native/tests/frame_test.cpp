@@ -1,14 +1,12 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "core/frame.hpp"
+
+#include <doctest/doctest.h>
 
 #include <stdexcept>
 
-#include "tests/expect.hpp"
-
 namespace moonpool {
 namespace {
-
-using test::expect;
-using test::expect_equal;
 
 using HeaderBytes = std::array<std::byte, frame_header_bytes>;
 
@@ -18,34 +16,34 @@ HeaderBytes header_bytes(const FrameHeader& header) {
   return bytes;
 }
 
-void a_header_comes_back_as_it_was() {
+TEST_CASE("a header comes back as it was") {
   const FrameHeader header{
       .payload_bytes = 0x00012345, .type = 0x0117, .version = 1, .flags = 7, .request_id = 0xdeadbeef};
   const ParsedHeader parsed = parse_header(header_bytes(header));
-  expect(parsed.error == FrameError::none);
-  expect_equal(parsed.header.payload_bytes, header.payload_bytes);
-  expect_equal(parsed.header.type, header.type);
-  expect_equal(int{parsed.header.flags}, int{header.flags});
-  expect_equal(parsed.header.request_id, header.request_id);
+  CHECK(parsed.error == FrameError::none);
+  CHECK(parsed.header.payload_bytes == header.payload_bytes);
+  CHECK(parsed.header.type == header.type);
+  CHECK(int{parsed.header.flags} == int{header.flags});
+  CHECK(parsed.header.request_id == header.request_id);
 }
 
-void every_flipped_bit_of_a_header_is_refused() {
+TEST_CASE("every flipped bit of a header is refused") {
   const HeaderBytes good = header_bytes({.payload_bytes = 64, .type = 3, .request_id = 9});
   for (std::size_t bit = 0; bit < 8 * frame_header_bytes; ++bit) {
     HeaderBytes bad = good;
     bad[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
-    expect(parse_header(bad).error == FrameError::bad_check, "a flipped bit was believed");
+    CHECK_MESSAGE(parse_header(bad).error == FrameError::bad_check, "a flipped bit was believed");
   }
 }
 
-void unknown_versions_and_large_payloads_are_named() {
-  expect(parse_header(header_bytes({.version = wire_version_max + 1})).error == FrameError::bad_version);
-  expect(parse_header(header_bytes({.version = 0})).error == FrameError::bad_version);
-  expect(parse_header(header_bytes({.payload_bytes = frame_payload_bytes_max + 1})).error == FrameError::too_large);
-  expect(parse_header(header_bytes({.payload_bytes = frame_payload_bytes_max})).error == FrameError::none);
+TEST_CASE("unknown versions and large payloads are named") {
+  CHECK(parse_header(header_bytes({.version = wire_version_max + 1})).error == FrameError::bad_version);
+  CHECK(parse_header(header_bytes({.version = 0})).error == FrameError::bad_version);
+  CHECK(parse_header(header_bytes({.payload_bytes = frame_payload_bytes_max + 1})).error == FrameError::too_large);
+  CHECK(parse_header(header_bytes({.payload_bytes = frame_payload_bytes_max})).error == FrameError::none);
 }
 
-void values_come_back_in_order_and_nothing_is_left() {
+TEST_CASE("values come back in order and nothing is left") {
   std::vector<std::byte> bytes;
   Writer writer(bytes);
   writer.u8(1);
@@ -57,35 +55,35 @@ void values_come_back_in_order_and_nothing_is_left() {
   writer.text("key");
   writer.blob(std::as_bytes(std::span("blob", 4)));
   Reader reader(bytes);
-  expect_equal(int{reader.u8()}, 1);
-  expect_equal(reader.u16(), 0x0203);
-  expect_equal(reader.u32(), 0x04050607U);
-  expect(!reader.finished(), "finished with bytes left");
-  expect_equal(reader.u64(), 0x08090a0b0c0d0e0fULL);
-  expect(reader.boolean());
-  expect(reader.digest() == Digest{1, 2});
-  expect_equal(reader.text(), std::string_view("key"));
-  expect_equal(reader.blob().size(), 4UL);
-  expect(reader.finished());
+  CHECK(int{reader.u8()} == 1);
+  CHECK(reader.u16() == 0x0203);
+  CHECK(reader.u32() == 0x04050607U);
+  CHECK_MESSAGE(!reader.finished(), "finished with bytes left");
+  CHECK(reader.u64() == 0x08090a0b0c0d0e0fULL);
+  CHECK(reader.boolean());
+  CHECK(reader.digest() == Digest{1, 2});
+  CHECK(reader.text() == std::string_view("key"));
+  CHECK(reader.blob().size() == 4UL);
+  CHECK(reader.finished());
 }
 
-void after_the_end_everything_is_zero_and_not_ok() {
+TEST_CASE("after the end everything is zero and not ok") {
   const std::vector<std::byte> bytes(3, std::byte{0xff});
   Reader reader(bytes);
-  expect_equal(reader.u32(), 0U);
-  expect(!reader.ok());
-  expect_equal(int{reader.u8()}, 0, "bytes that are there were given after an error");
-  expect(reader.text().empty() && reader.blob().empty() && reader.raw(0).empty());
-  expect(!reader.finished());
+  CHECK(reader.u32() == 0U);
+  CHECK(!reader.ok());
+  CHECK_MESSAGE((int{reader.u8()}) == (0), "bytes that are there were given after an error");
+  CHECK((reader.text().empty() && reader.blob().empty() && reader.raw(0).empty()));
+  CHECK(!reader.finished());
 }
 
-void a_boolean_is_zero_or_one() {
+TEST_CASE("a boolean is zero or one") {
   const std::vector<std::byte> bytes{std::byte{2}};
   Reader reader(bytes);
-  expect(!reader.boolean() && !reader.ok());
+  CHECK((!reader.boolean() && !reader.ok()));
 }
 
-void a_count_that_cannot_fit_is_an_error() {
+TEST_CASE("a count that cannot fit is an error") {
   const auto count_of = [](std::uint32_t count, std::size_t following_bytes, std::size_t item_bytes_min) {
     std::vector<std::byte> bytes;
     Writer(bytes).u32(count);
@@ -94,35 +92,21 @@ void a_count_that_cannot_fit_is_an_error() {
     const std::uint32_t value = reader.count(item_bytes_min);
     return reader.ok() ? std::optional(value) : std::nullopt;
   };
-  expect(count_of(3, 12, 4) == std::optional(3U));
-  expect(!count_of(4, 12, 4), "four items of four bytes in twelve bytes");
-  expect(!count_of(0xffffffff, 12, 1));
-  expect(!count_of(batch_count_max + 1, 2 * batch_count_max, 1), "more items than a message may carry");
+  CHECK(count_of(3, 12, 4) == std::optional(3U));
+  CHECK_MESSAGE(!count_of(4, 12, 4), "four items of four bytes in twelve bytes");
+  CHECK(!count_of(0xffffffff, 12, 1));
+  CHECK_MESSAGE(!count_of(batch_count_max + 1, 2 * batch_count_max, 1), "more items than a message may carry");
 }
 
-void what_a_reader_could_not_take_back_is_not_written() {
+TEST_CASE("what a reader could not take back is not written") {
   std::vector<std::byte> bytes;
   Writer writer(bytes);
   bool refused = false;
   try {
     writer.text(std::string(70'000, 'x'));
   } catch (const std::length_error&) { refused = true; }
-  expect(refused && bytes.empty(), "a text longer than its length field was written");
+  CHECK_MESSAGE((refused && bytes.empty()), "a text longer than its length field was written");
 }
 
 }  // namespace
 }  // namespace moonpool
-
-int main() {
-  using namespace moonpool;
-  return test::run({
-      {"a header comes back as it was", a_header_comes_back_as_it_was},
-      {"every flipped bit of a header is refused", every_flipped_bit_of_a_header_is_refused},
-      {"unknown versions and large payloads are named", unknown_versions_and_large_payloads_are_named},
-      {"values come back in order and nothing is left", values_come_back_in_order_and_nothing_is_left},
-      {"after the end everything is zero and not ok", after_the_end_everything_is_zero_and_not_ok},
-      {"a boolean is zero or one", a_boolean_is_zero_or_one},
-      {"a count that cannot fit is an error", a_count_that_cannot_fit_is_an_error},
-      {"what a reader could not take back is not written", what_a_reader_could_not_take_back_is_not_written},
-  });
-}

@@ -1,18 +1,18 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "core/messages.hpp"
+
+#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <ranges>
 #include <stdexcept>
 #include <tuple>
 
-#include "tests/expect.hpp"
 #include "tests/message_samples.hpp"
+#include "tests/seed.hpp"
 
 namespace moonpool {
 namespace {
-
-using test::expect;
-using test::expect_equal;
 
 // All members of every struct, so that none can be forgotten on the wire: a binding with the wrong count does
 // not compile.
@@ -226,19 +226,21 @@ std::optional<Message> decoded(ConstBytes bytes) {
 
 constexpr int rounds = 50;
 
-void every_message_comes_back_whole() {
+TEST_CASE("every message comes back whole") {
+  INFO("replay with MOONPOOL_SEED=" << test::seed());
   test::MessageSamples samples(test::seed());
   for (int round = 0; round < rounds; ++round) {
     samples.each([](std::uint16_t type, const auto& message) {
       const auto bytes = encoded(message);
       const auto back = decoded<std::remove_cvref_t<decltype(message)>>(bytes);
-      expect(back && same(message, *back), "type " + std::to_string(type) + " changed on the way");
-      expect(decode_message(type, bytes), "type " + std::to_string(type) + " is not known to decode_message");
+      CHECK_MESSAGE((back && same(message, *back)), ("type " + std::to_string(type) + " changed on the way"));
+      CHECK_MESSAGE(decode_message(type, bytes), ("type " + std::to_string(type) + " is not known to decode_message"));
     });
   }
 }
 
-void a_message_cut_short_or_with_bytes_left_over_is_refused() {
+TEST_CASE("a message cut short or with bytes left over is refused") {
+  INFO("replay with MOONPOOL_SEED=" << test::seed());
   test::MessageSamples samples(test::seed());
   for (int round = 0; round < rounds; ++round) {
     samples.each([](std::uint16_t type, const auto& message) {
@@ -246,16 +248,17 @@ void a_message_cut_short_or_with_bytes_left_over_is_refused() {
       for (std::size_t length = 0; length < bytes.size(); ++length) {
         // A buffer of exactly that length: the address sanitizer sees a read past it.
         const std::vector<std::byte> cut(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length));
-        expect(!decode_message(type, cut), "type " + std::to_string(type) + " accepted cut short");
+        CHECK_MESSAGE(!decode_message(type, cut), ("type " + std::to_string(type) + " accepted cut short"));
       }
       bytes.push_back(std::byte{0});
-      expect(!decode_message(type, bytes), "type " + std::to_string(type) + " accepted with a byte left over");
+      CHECK_MESSAGE(!decode_message(type, bytes), ("type " + std::to_string(type) + " accepted with a byte left over"));
     });
   }
 }
 
 // There is one way to write a message: whatever is accepted is written again as exactly the same bytes.
-void a_changed_message_is_refused_or_is_another_well_formed_one() {
+TEST_CASE("a changed message is refused or is another well-formed one") {
+  INFO("replay with MOONPOOL_SEED=" << test::seed());
   std::mt19937_64 random(test::seed());
   test::MessageSamples samples(test::seed());
   for (int round = 0; round < rounds; ++round) {
@@ -264,28 +267,28 @@ void a_changed_message_is_refused_or_is_another_well_formed_one() {
       for (int change = 0; change < 20 && !bytes.empty(); ++change) {
         bytes[random() % bytes.size()] = static_cast<std::byte>(random() % 3 == 0 ? 0xff : random());
         const auto back = decoded<std::remove_cvref_t<decltype(message)>>(bytes);
-        if (back) expect(encoded(*back) == bytes, "type " + std::to_string(type) + " has two encodings");
+        if (back) CHECK_MESSAGE(encoded(*back) == bytes, ("type " + std::to_string(type) + " has two encodings"));
       }
     });
   }
 }
 
-void unknown_types_are_refused() {
+TEST_CASE("unknown types are refused") {
   for (const unsigned type : {0U, 26U, 0xffU, 0x100U, 0x109U, 0x119U, 0x1feU, 0x203U, 0xffffU}) {
-    expect(!decode_message(static_cast<std::uint16_t>(type), {}), "type " + std::to_string(type) + " accepted");
+    CHECK_MESSAGE(!decode_message(static_cast<std::uint16_t>(type), {}),
+                  ("type " + std::to_string(type) + " accepted"));
   }
 }
 
 template <class Message>
-void expect_refused(const Message& message, std::string_view what,
-                    const std::source_location& where = std::source_location::current()) {
+void expect_refused(const Message& message, std::string_view what) {
   try {
     (void)encoded(message);
   } catch (const std::logic_error&) { return; }
-  test::fail(what, where);
+  FAIL_CHECK(what);
 }
 
-void what_breaks_the_rules_is_not_written() {
+TEST_CASE("what breaks the rules is not written") {
   const std::string long_key(key_bytes_max + 1, 'k'), long_label(label_bytes_max + 1, 'l');
   expect_refused(Keys{.keys = {{Digest{}, long_key}}}, "a key longer than 1024 bytes");
   expect_refused(Hello{.name = long_label}, "a long label");
@@ -311,27 +314,13 @@ void what_breaks_the_rules_is_not_written() {
   expect_refused(PutInline{.items = {item}}, "a length that is not the value's");
 }
 
-void the_limits_themselves_are_allowed() {
+TEST_CASE("the limits themselves are allowed") {
   const std::string key(key_bytes_max, '\xff'), document(document_bytes_max, 'd');
-  expect(decoded<Keys>(encoded(Keys{.keys = {{Digest{}, key}}})).has_value(), "a key of 1024 bytes");
-  expect(decoded<Describe>(encoded(Describe{document})).has_value(), "a document of 64 KiB");
+  CHECK_MESSAGE(decoded<Keys>(encoded(Keys{.keys = {{Digest{}, key}}})).has_value(), "a key of 1024 bytes");
+  CHECK_MESSAGE(decoded<Describe>(encoded(Describe{document})).has_value(), "a document of 64 KiB");
   const Abort abort{.generations = std::vector<Generation>(batch_count_max)};
-  expect(decoded<Abort>(encoded(abort)).has_value(), "a full batch");
+  CHECK_MESSAGE(decoded<Abort>(encoded(abort)).has_value(), "a full batch");
 }
 
 }  // namespace
 }  // namespace moonpool
-
-int main() {
-  using namespace moonpool;
-  return test::run({
-      {"every message comes back whole", every_message_comes_back_whole},
-      {"a message cut short or with bytes left over is refused",
-       a_message_cut_short_or_with_bytes_left_over_is_refused},
-      {"a changed message is refused or is another well-formed one",
-       a_changed_message_is_refused_or_is_another_well_formed_one},
-      {"unknown types are refused", unknown_types_are_refused},
-      {"what breaks the rules is not written", what_breaks_the_rules_is_not_written},
-      {"the limits themselves are allowed", the_limits_themselves_are_allowed},
-  });
-}

@@ -1,4 +1,7 @@
 // A node, a directory and clients in one process, in threads: what the sanitizers watch.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>
+
 #include <unistd.h>
 
 #include <atomic>
@@ -6,12 +9,12 @@
 #include <filesystem>
 #include <thread>
 
-#include "expect.hpp"
 #include "io/directory_client.hpp"
 #include "io/directory_server.hpp"
 #include "io/handshake.hpp"
 #include "io/layout.hpp"
 #include "io/node_server.hpp"
+#include "tests/seed.hpp"
 
 namespace moonpool::test {
 namespace {
@@ -90,21 +93,24 @@ KeyRead get_one(NodeClient& client, std::string_view key, std::vector<std::byte>
 void wrong_bytes_never(NodeClient& client, std::uint64_t key, std::size_t byte_count) {
   std::vector<std::byte> into(byte_count);
   const KeyRead read = get_one(client, "key" + std::to_string(key), into);
-  if (read.status == Status::hit) { expect(into == bytes_of(key, byte_count), "a hit has the bytes that were put"); }
+  if (read.status == Status::hit) {
+    CHECK_MESSAGE(into == bytes_of(key, byte_count), "a hit has the bytes that were put");
+  }
 }
 
 // Threads that share one client, and clients of both transports, put and get until the segment has turned over
 // several times.
-void many_threads_put_and_get() {
+TEST_CASE("many threads put and get") {
   const Folder folder;
   NodeServer node(node_options(folder));
   node.start();
-  expect(wait_until([&] { return is_ready(node); }), "the segment is populated");
+  CHECK_MESSAGE(wait_until([&] { return is_ready(node); }), "the segment is populated");
   NodeClient shared(peer_options(folder.at("node.sock")), true);
   NodeClient socket(peer_options(folder.at("node.sock")), false);
-  expect(shared.peer().connect(patience_ms).reason == Reason::none);
-  expect(socket.peer().connect(patience_ms).reason == Reason::none);
-  const std::uint64_t first = seed();
+  CHECK(shared.peer().connect(patience_ms).reason == Reason::none);
+  CHECK(socket.peer().connect(patience_ms).reason == Reason::none);
+  INFO("replay with MOONPOOL_SEED=" << test::seed());
+  const std::uint64_t first = test::seed();
   std::atomic<std::uint64_t> hits{0};
   const auto work = [&](NodeClient& client, std::uint64_t offset) {
     for (std::uint64_t round = 0; round < 60; ++round) {
@@ -112,15 +118,15 @@ void many_threads_put_and_get() {
       const std::size_t byte_count = key % 3 == 0 ? 700 : 300'000;
       const std::vector<std::byte> bytes = bytes_of(key, byte_count);
       const KeyPut put = put_one(client, "key" + std::to_string(key), bytes);
-      expect(put.status == Status::stored || put.status == Status::present || put.status == Status::no_room,
-             "a put stores or finds");
+      CHECK_MESSAGE((put.status == Status::stored || put.status == Status::present || put.status == Status::no_room),
+                    "a put stores or finds");
       wrong_bytes_never(client, key, byte_count);
       const Views views = client.get_views(std::vector<std::string_view>{"key" + std::to_string(key)}, true,
                                            Deadline::after_ms(patience_ms));
       if (views.held[0]) {
         hits.fetch_add(1);
-        expect(std::equal(bytes.begin(), bytes.end(), views.held[0]->bytes().begin()),
-               "a view shows the bytes that were put");
+        CHECK_MESSAGE(std::equal(bytes.begin(), bytes.end(), views.held[0]->bytes().begin()),
+                      "a view shows the bytes that were put");
       }
     }
   };
@@ -130,15 +136,16 @@ void many_threads_put_and_get() {
     threads.emplace_back([&] { work(socket, 5); });
     for (int round = 0; round < 20; ++round) {
       (void)node.counters();
-      expect_equal(node.check_integrity(), std::string{});
+      CHECK(node.check_integrity() == std::string{});
     }
   }
-  expect(hits.load() > 0, "some views were had");
+  CHECK_MESSAGE(hits.load() > 0, "some views were had");
   shared.peer().close();
   socket.peer().close();
-  expect(wait_until([&] { return node.counters()["hold_count"] == 0 && node.counters()["reservation_count"] == 0; }),
-         "nothing is held at the end");
-  expect_equal(node.check_integrity(), std::string{});
+  CHECK_MESSAGE(
+      wait_until([&] { return node.counters()["hold_count"] == 0 && node.counters()["reservation_count"] == 0; }),
+      "nothing is held at the end");
+  CHECK(node.check_integrity() == std::string{});
   node.stop();
 }
 
@@ -159,17 +166,17 @@ PutReport put_chain(NodeClient& client, std::span<const std::string> keys, Const
 }
 
 // Soft state: a directory that comes back is told everything again.
-void a_directory_is_told_again_after_a_restart() {
+TEST_CASE("a directory is told again after a restart") {
   const Folder folder;
   NodeServer node(node_options(folder));
   node.start();
-  expect(wait_until([&] { return is_ready(node); }), "the segment is populated");
+  CHECK_MESSAGE(wait_until([&] { return is_ready(node); }), "the segment is populated");
   NodeClient client(peer_options(folder.at("node.sock")), true);
-  expect(client.peer().connect(patience_ms).reason == Reason::none);
+  CHECK(client.peer().connect(patience_ms).reason == Reason::none);
   const std::vector<std::string> keys = {"a", "b", "c"};
   const std::vector<std::byte> bytes = bytes_of(1, 5'000);
   for (const KeyPut& item : put_chain(client, keys, bytes).items)
-    expect(item.status == Status::stored, "blocks are stored");
+    CHECK_MESSAGE(item.status == Status::stored, "blocks are stored");
   Match question;
   question.namespace_id = 7;
   question.block_hashes = {1, 2, 3};
@@ -183,28 +190,29 @@ void a_directory_is_told_again_after_a_restart() {
     DirectoryServer directory(options);
     directory.start();
     (void)directory_client.peer().connect(patience_ms);
-    expect(wait_until([&] {
-             const MatchReport found = match_at(directory_client.peer(), question, Deadline::after_ms(patience_ms));
-             return found.fetchable == 3 && !found.warming && found.holders.size() == 1 &&
-                    found.holders[0].name == "node";
-           }),
-           "the directory knows the chain");
-    expect_equal(directory.check_integrity(), std::string{});
+    CHECK_MESSAGE(
+        wait_until([&] {
+          const MatchReport found = match_at(directory_client.peer(), question, Deadline::after_ms(patience_ms));
+          return found.fetchable == 3 && !found.warming && found.holders.size() == 1 && found.holders[0].name == "node";
+        }),
+        "the directory knows the chain");
+    CHECK(directory.check_integrity() == std::string{});
     directory.stop();
   }
-  expect(match_at(client.peer(), question, Deadline::after_ms(patience_ms)).fetchable == 3, "the node answers itself");
+  CHECK_MESSAGE(match_at(client.peer(), question, Deadline::after_ms(patience_ms)).fetchable == 3,
+                "the node answers itself");
 }
 
 // Closing while other threads are in calls, stopping the node under them: values, never a hang or a crash.
-void ends_of_life_in_the_middle_of_calls() {
+TEST_CASE("ends of life in the middle of calls") {
   const Folder folder;
   std::optional<NodeServer> node(std::in_place, node_options(folder));
   node->start();
-  expect(wait_until([&] { return is_ready(*node); }), "the segment is populated");
+  CHECK_MESSAGE(wait_until([&] { return is_ready(*node); }), "the segment is populated");
   NodeClient client(peer_options(folder.at("node.sock")), true);
-  expect(client.peer().connect(patience_ms).reason == Reason::none);
+  CHECK(client.peer().connect(patience_ms).reason == Reason::none);
   const std::vector<std::byte> bytes = bytes_of(3, 100'000);
-  expect(put_one(client, "key3", bytes).status == Status::stored);
+  CHECK(put_one(client, "key3", bytes).status == Status::stored);
   Views view = client.get_views(std::vector<std::string_view>{"key3"}, true, Deadline::after_ms(patience_ms));
   std::atomic<bool> closed{false};
   {
@@ -225,11 +233,11 @@ void ends_of_life_in_the_middle_of_calls() {
     client.peer().close();
     closed.store(true);
   }
-  expect(std::equal(bytes.begin(), bytes.end(), view.held.at(0)->bytes().begin()),
-         "a view outlives the node and the client");
+  CHECK_MESSAGE(std::equal(bytes.begin(), bytes.end(), view.held.at(0)->bytes().begin()),
+                "a view outlives the node and the client");
 }
 
-void what_is_wrong_is_said_before_anything_is_touched() {
+TEST_CASE("what is wrong is said before anything is touched") {
   const auto throws = [](auto&& function) {
     try {
       function();
@@ -238,25 +246,17 @@ void what_is_wrong_is_said_before_anything_is_touched() {
   };
   std::vector<std::byte> bytes(100);
   const std::uint64_t at = address_of(bytes);
-  expect(throws([&] { (void)make_values({"k"}, {{0, 10}}, {}); }), "null address");
-  expect(throws([&] { (void)make_values({"k"}, {{at, 0}}, {}); }), "empty piece");
-  expect(throws([&] { (void)make_values({"k"}, {{at, std::numeric_limits<std::uint64_t>::max()}}, {}); }),
-         "wraps round");
-  expect(throws([&] { (void)make_values({"k"}, {{at, 1}, {at, 1}}, {}); }), "a piece too many");
-  expect(throws([&] { (void)make_values({""}, {{at, 1}}, {}); }), "empty key");
-  expect(throws([&] { check_disjoint(make_values({"k", "l"}, {{at, 50}, {at + 49, 50}}, {})); }), "overlap");
-  expect(!throws([&] { check_disjoint(make_values({"k", "l"}, {{at + 50, 50}, {at, 50}}, {})); }),
-         "neighbours are no overlap");
-  expect(throws([&] { Layout({at}, {5}, {10}, 2); }), "blocks that overlap");
+  CHECK_MESSAGE(throws([&] { (void)make_values({"k"}, {{0, 10}}, {}); }), "null address");
+  CHECK_MESSAGE(throws([&] { (void)make_values({"k"}, {{at, 0}}, {}); }), "empty piece");
+  CHECK_MESSAGE(throws([&] { (void)make_values({"k"}, {{at, std::numeric_limits<std::uint64_t>::max()}}, {}); }),
+                "wraps round");
+  CHECK_MESSAGE(throws([&] { (void)make_values({"k"}, {{at, 1}, {at, 1}}, {}); }), "a piece too many");
+  CHECK_MESSAGE(throws([&] { (void)make_values({""}, {{at, 1}}, {}); }), "empty key");
+  CHECK_MESSAGE(throws([&] { check_disjoint(make_values({"k", "l"}, {{at, 50}, {at + 49, 50}}, {})); }), "overlap");
+  CHECK_MESSAGE(!throws([&] { check_disjoint(make_values({"k", "l"}, {{at + 50, 50}, {at, 50}}, {})); }),
+                "neighbours are no overlap");
+  CHECK_MESSAGE(throws([&] { Layout({at}, {5}, {10}, 2); }), "blocks that overlap");
 }
 
 }  // namespace
 }  // namespace moonpool::test
-
-int main() {
-  using namespace moonpool::test;
-  return run({{"many threads put and get", many_threads_put_and_get},
-              {"a directory is told again after a restart", a_directory_is_told_again_after_a_restart},
-              {"ends of life in the middle of calls", ends_of_life_in_the_middle_of_calls},
-              {"what is wrong is said before anything is touched", what_is_wrong_is_said_before_anything_is_touched}});
-}

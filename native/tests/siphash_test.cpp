@@ -1,15 +1,13 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "core/siphash.hpp"
+
+#include <doctest/doctest.h>
 
 #include <cstdint>
 #include <cstring>
 
-#include "tests/expect.hpp"
-
 namespace moonpool {
 namespace {
-
-using test::expect;
-using test::expect_equal;
 
 // Key 00 01 … 0f, input 00 01 … n-1, as in the authors' vectors_sip128; cross-checked with `openssl mac SIPHASH`.
 struct Vector {
@@ -50,7 +48,7 @@ std::string hex(const Digest& digest) {
 
 void matches_the_reference_vectors() {
   for (const auto& [input_bytes, digest] : vectors) {
-    expect_equal(hex(siphash128(counting_key(), counting_bytes(input_bytes))), std::string(digest));
+    CHECK(hex(siphash128(counting_key(), counting_bytes(input_bytes))) == std::string(digest));
   }
 }
 
@@ -58,16 +56,9 @@ void key_digest_is_that_of_tenant_and_key_together() {
   const std::string_view key = "prompt/0001";
   std::vector<std::byte> joined = counting_bytes(8);  // tenant 0x0706050403020100
   joined.insert(joined.end(), std::as_bytes(std::span(key)).begin(), std::as_bytes(std::span(key)).end());
-  expect_equal(hex(key_digest(counting_key(), 0x0706050403020100ULL, key)), hex(siphash128(counting_key(), joined)));
-  expect(key_digest(counting_key(), 1, key) != key_digest(counting_key(), 2, key), "tenants must not meet");
+  CHECK(hex(key_digest(counting_key(), 0x0706050403020100ULL, key)) == hex(siphash128(counting_key(), joined)));
+  CHECK_MESSAGE(key_digest(counting_key(), 1, key) != key_digest(counting_key(), 2, key), "tenants must not meet");
 }
 
 }  // namespace
 }  // namespace moonpool
-
-int main() {
-  return moonpool::test::run({
-      {"matches the reference vectors", moonpool::matches_the_reference_vectors},
-      {"key digest is that of tenant and key together", moonpool::key_digest_is_that_of_tenant_and_key_together},
-  });
-}
