@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Float32 on one machine: cached and recomputed log-probabilities were measured to differ by 1.5e-5.
 LOGPROB_TOLERANCE = 1e-2
-FIRST_WORDS = 42
+FIRST_WORDS_CHARACTERS = 32
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,8 +204,14 @@ def promises(rows: Sequence[Row], comparisons: Sequence[Comparison], *, why_text
         Promise("B answers when the node is killed while it loads", bool(killed) and all(row.answer for row in killed),
                 "recomputed because: " + (", ".join(reasons) or "nothing (no load was cut short)")),
         Promise("newly stored blocks hit again after the node is back", back > 0, f"{back} tokens"),
-        Promise("`moonpool why` explains the miss", bool(why_text), why_text.splitlines()[0] if why_text else ""),
+        Promise("`moonpool why` explains the miss", bool(why_text), _reason_in(why_text)),
     ]  # fmt: skip
+
+
+def _reason_in(why_text: str) -> str:
+    """The line that names the reason, where there is one."""
+    lines = [line.strip() for line in why_text.splitlines()]
+    return next((line for line in lines if line.startswith("because")), lines[0] if lines else "")
 
 
 def row_document(row: Row, other: Row | None, comparison: Comparison) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.table import Table
 
-from moonpool.testing.demo_report import FIRST_WORDS, Promise, Row, Summary, row_document
+from moonpool.testing.demo_report import FIRST_WORDS_CHARACTERS, Promise, Row, Summary, row_document
 from moonpool.testing.verify import Comparison
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _table(runs: Runs) -> Table:
     others = {row.step.number: row for row in without}
     table = Table(title="every request, with the pool and on engines alone; tokens", title_justify="left")
     for name, justify in _COLUMNS:
-        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
+        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
     for row, comparison in zip(with_pool, comparisons, strict=True):
         other = others.get(row.step.number)
         alone = other.answer if other else None
@@ -54,7 +54,9 @@ def _table(runs: Runs) -> Table:
             str(other.computed_tokens) if other else "-",
             f"{alone.ttft_ms:.0f}" if alone else "-",
             str(comparison.verdict),
-            " ".join((row.answer.text if row.answer else row.error).split())[:FIRST_WORDS].replace("[", r"\["),
+            " ".join((row.answer.text if row.answer else row.error).split())[:FIRST_WORDS_CHARACTERS].replace(
+                "[", r"\["
+            ),
         )
     return table
 
