@@ -111,16 +111,29 @@ async def measure_faults(asker: Asker, engines: Sequence[Engine], *, stack: Stac
     rows = quiet_rows(quiet)
     for fault in FAULTS:
         asker.progress(f"{fault.name} for {seconds:.0f} s under load")
-        begin, end = _actions(stack, fault)
-        async with Load(asker, engines) as load:
-            await begin()
-            await asyncio.sleep(seconds)
-        await end()
-        back_s = await _seconds_until_hit(asker, engines)
-        rows += fault_rows(fault.name, quiet, load.samples)
-        rows.append(Row(name=f"fault.{fault.name}.hits_back", value=back_s, unit="s", target=BACK_LIMIT_S,
-                        remark="from the restart to the first answer across"))  # fmt: skip
+        try:
+            rows += await _measure_fault(asker, engines, fault, quiet=quiet, stack=stack, seconds=seconds)
+        except MoonpoolError as error:
+            asker.progress(f"{fault.name}: {error}")
+            rows.append(Row(name=f"fault.{fault.name}.hits_back", value=float("nan"), unit="s", target=BACK_LIMIT_S,
+                            remark=str(error).splitlines()[0][:90]))  # fmt: skip
     return rows
+
+
+async def _measure_fault(
+    asker: Asker, engines: Sequence[Engine], fault: Fault, *, quiet: Sequence[Sample], stack: Stack, seconds: float
+) -> list[Row]:
+    begin, end = _actions(stack, fault)
+    async with Load(asker, engines) as load:
+        await begin()
+        await asyncio.sleep(seconds)
+    await end()
+    back_s = await _seconds_until_hit(asker, engines)
+    return [
+        *fault_rows(fault.name, quiet, load.samples),
+        Row(name=f"fault.{fault.name}.hits_back", value=back_s, unit="s", target=BACK_LIMIT_S,
+            remark="from the restart to the first answer across"),
+    ]  # fmt: skip
 
 
 def _actions(stack: Stack, fault: Fault) -> tuple[Callable[[], Awaitable[object]], Callable[[], Awaitable[object]]]:

@@ -61,6 +61,11 @@ def _table(runs: Runs) -> Table:
     return table
 
 
+def _first_words(row: Row) -> str:
+    text = " ".join((row.answer.text if row.answer else row.error).split())
+    return text[:FIRST_WORDS_CHARACTERS].replace("[", r"\[")
+
+
 def summary_lines(summary: Summary) -> list[str]:
     """What the numbers say, one idea a line."""
     unique = summary.unique
