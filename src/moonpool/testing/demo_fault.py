@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from moonpool.testing.demo_stack import Stack
     from moonpool.testing.processes import Progress
 
-POLL_S = 0.002  # the node answers these questions too: asking without a pause would slow its look-ups down
+POLL_S = 0.005  # the node answers these questions too: asking without a pause would slow its look-ups down
 
 
 async def kill_while_loading(stack: Stack, *, until: asyncio.Future[Any], force: bool, progress: Progress) -> bool:
