@@ -112,7 +112,10 @@ async def measure_faults(asker: Asker, engines: Sequence[Engine], *, stack: Stac
     for fault in FAULTS:
         asker.progress(f"{fault.name} for {seconds:.0f} s under load")
         try:
-            rows += await _measure_fault(asker, engines, fault, quiet=quiet, stack=stack, seconds=seconds)
+            samples, back_s = await _measure_fault(asker, engines, fault, stack=stack, seconds=seconds)
+            rows += fault_rows(fault.name, quiet, samples)
+            rows.append(Row(name=f"fault.{fault.name}.hits_back", value=back_s, unit="s", target=BACK_LIMIT_S,
+                            remark="from the restart to the first answer across"))  # fmt: skip
         except MoonpoolError as error:
             asker.progress(f"{fault.name}: {error}")
             rows.append(Row(name=f"fault.{fault.name}.hits_back", value=float("nan"), unit="s", target=BACK_LIMIT_S,
@@ -121,19 +124,15 @@ async def measure_faults(asker: Asker, engines: Sequence[Engine], *, stack: Stac
 
 
 async def _measure_fault(
-    asker: Asker, engines: Sequence[Engine], fault: Fault, *, quiet: Sequence[Sample], stack: Stack, seconds: float
-) -> list[Row]:
+    asker: Asker, engines: Sequence[Engine], fault: Fault, *, stack: Stack, seconds: float
+) -> tuple[list[Sample], float]:
+    """The requests under the fault, and the seconds until a hit afterwards."""
     begin, end = _actions(stack, fault)
     async with Load(asker, engines) as load:
         await begin()
         await asyncio.sleep(seconds)
     await end()
-    back_s = await _seconds_until_hit(asker, engines)
-    return [
-        *fault_rows(fault.name, quiet, load.samples),
-        Row(name=f"fault.{fault.name}.hits_back", value=back_s, unit="s", target=BACK_LIMIT_S,
-            remark="from the restart to the first answer across"),
-    ]  # fmt: skip
+    return load.samples, await _seconds_until_hit(asker, engines)
 
 
 def _actions(stack: Stack, fault: Fault) -> tuple[Callable[[], Awaitable[object]], Callable[[], Awaitable[object]]]:
