@@ -25,11 +25,13 @@ class FaultyConnector(MoonpoolConnector):
         self._folder = Path(extra["moonpool.runtime_folder"])
         if self._face is not None:
             desk = self._face.side._desk
-            honest = desk._match
-            desk._match = lambda block_hashes, budget_ms: (
-                MatchAnswer(len(block_hashes), True)
-                if (self._folder / "lie").exists()
-                else honest(block_hashes, budget_ms)
+            honest = desk._matcher.now
+            desk._matcher = desk._matcher._replace(
+                now=lambda block_hashes, budget_ms: (
+                    MatchAnswer(len(block_hashes), True)
+                    if (self._folder / "lie").exists()
+                    else honest(block_hashes, budget_ms)
+                )
             )
         if self._worker is not None:
             read = self._worker.read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import Future
 from itertools import permutations
 from typing import Any
 
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 from moonpool.connectors import saving
 from moonpool.connectors.groups import CacheGroup, blocks_to_load, find_obstacle, match_rules
 from moonpool.connectors.health import Health
-from moonpool.connectors.lookup import GAVE_UP, NODE_AWAY, OUT_OF_BUDGET, Ask, LookupDesk, LookupLimits, MatchAnswer
+from moonpool.connectors.lookup import (
+    GAVE_UP,
+    NODE_AWAY,
+    OUT_OF_BUDGET,
+    Ask,
+    LookupDesk,
+    LookupLimits,
+    MatchAnswer,
+    Matcher,
+)
 from moonpool.connectors.pieces import TensorFacts, check_cover, derive_pieces, join_adjacent, layer_pieces
 from moonpool.errors import UsageError
 
@@ -199,28 +209,38 @@ def test_probes_of_a_silent_node_become_seldom_up_to_a_limit_and_one_answer_ends
 
 
 class Pool:
-    """A match that answers from a script and counts."""
+    """A matcher that answers from a script, at once or late, and counts."""
 
     def __init__(self, *answers: MatchAnswer, cost_ms: float = 1.0) -> None:
         self.answers = list(answers)
         self.asked: list[int] = []
+        self.late: Future[MatchAnswer] = Future()
+        self.late_count = 0
         self.now_ms = 0.0
         self.cost_ms = cost_ms
 
-    def __call__(self, block_hashes: Any, budget_ms: int) -> MatchAnswer:
+    def now(self, block_hashes: Any, budget_ms: int) -> MatchAnswer:
         self.asked.append(len(block_hashes))
         self.now_ms += min(self.cost_ms, budget_ms)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
+    def later(self, block_hashes: Any, timeout_ms: int) -> Future[MatchAnswer]:
+        self.late_count += 1
+        return self.late
+
     def clock(self) -> float:
         return self.now_ms
+
+    @property
+    def matcher(self) -> Matcher:
+        return Matcher(now=self.now, late=self.later)
 
 
 def make_desk(pool: Pool, *, failure_count_max: int = 100, up: bool = True) -> tuple[LookupDesk, Health]:
     health = Health(failure_count_max=failure_count_max)
     if up:
         health.probed(True, 0)
-    return LookupDesk(pool, health=health, limits=LookupLimits(), clock_ms=pool.clock), health
+    return LookupDesk(pool.matcher, health=health, limits=LookupLimits(), clock_ms=pool.clock), health
 
 
 def ask(count: int = 10, tokens: int = 321, local: int = 0, **changes: Any) -> Ask:
@@ -248,29 +268,46 @@ def test_a_local_hit_as_long_as_the_pool_s_is_kept() -> None:
     assert desk.known_block_count("r") == 3
 
 
-def test_a_slow_answer_is_waited_for_and_not_for_ever() -> None:
+def test_a_late_answer_is_waited_for_outside_of_the_steps() -> None:
     pool = Pool(MatchAnswer(0, False), cost_ms=2)
-    desk, _ = make_desk(pool)
-    decisions = [desk.decide(ask()) for _ in range(20)]
-    assert [decision.pending for decision in decisions] == [True] * 9 + [False] * 11
-    assert decisions[-1].reason == OUT_OF_BUDGET
-    assert len(pool.asked) == 10, "ten tries of 2 ms are the 20 ms that a request may wait"
-
-
-def test_an_answer_after_a_slow_start_counts() -> None:
-    desk, _ = make_desk(Pool(MatchAnswer(0, False), MatchAnswer(4, True)))
+    desk, health = make_desk(pool, failure_count_max=1)
     assert desk.decide(ask()).pending
+    assert desk.decide(ask()).pending
+    pool.late.set_result(MatchAnswer(4, True))
     assert desk.decide(ask()).token_count == 128
+    assert health.up, "late is not away"
+    assert (len(pool.asked), pool.late_count) == (1, 1)
 
 
-def test_a_silent_node_is_asked_no_more_once_it_counts_as_away() -> None:
+def test_a_late_answer_is_not_waited_for_for_ever() -> None:
+    pool = Pool(MatchAnswer(0, False), cost_ms=2)
+    desk, health = make_desk(pool, failure_count_max=1)
+    while desk.decide(ask()).pending:
+        pool.now_ms += 1
+    assert pool.now_ms == 20
+    assert desk.decide(ask()).reason == OUT_OF_BUDGET
+    assert not health.up
+    assert (len(pool.asked), pool.late_count) == (1, 1)
+
+
+def test_a_late_look_up_that_fails_ends_the_wait() -> None:
+    pool = Pool(MatchAnswer(0, False))
+    desk, _ = make_desk(pool)
+    assert desk.decide(ask()).pending
+    pool.late.set_result(MatchAnswer(0, False))
+    assert desk.decide(ask()).reason == OUT_OF_BUDGET
+
+
+def test_nobody_waits_for_a_node_that_became_away_meanwhile() -> None:
     pool = Pool(MatchAnswer(0, False))
     desk, health = make_desk(pool, failure_count_max=2)
     assert desk.decide(ask()).pending
+    assert desk.decide(ask()._replace(request_id="other")).pending
+    health.lost(pool.now_ms)
     assert not desk.decide(ask()).pending
-    assert not health.up
-    other = desk.decide(ask()._replace(request_id="other"))
-    assert (other.token_count, other.reason) == (0, NODE_AWAY)
+    assert not desk.decide(ask()._replace(request_id="other")).pending
+    third = desk.decide(ask()._replace(request_id="third"))
+    assert (third.token_count, third.reason) == (0, NODE_AWAY)
     assert len(pool.asked) == 2
 
 
@@ -319,7 +356,7 @@ def test_more_requests_than_may_be_tracked_are_computed() -> None:
     health = Health(failure_count_max=1)
     health.probed(True, 0)
     pool = Pool(MatchAnswer(10, True))
-    desk = LookupDesk(pool, health=health, limits=LookupLimits(request_count_max=2), clock_ms=pool.clock)
+    desk = LookupDesk(pool.matcher, health=health, limits=LookupLimits(request_count_max=2), clock_ms=pool.clock)
     tokens = [desk.decide(ask()._replace(request_id=name)).token_count for name in ("a", "b", "c", "a")]
     assert tokens == [320, 320, 0, 320]
 

@@ -10,7 +10,7 @@ import pytest
 from moonpool.connectors.groups import CacheGroup
 from moonpool.connectors.health import Health
 from moonpool.connectors.loading import CANCELLED
-from moonpool.connectors.lookup import LookupDesk, LookupLimits, MatchAnswer
+from moonpool.connectors.lookup import LookupDesk, LookupLimits, MatchAnswer, Matcher
 from moonpool.connectors.outcomes import Ledger
 from moonpool.connectors.plans import LoadReport, SaveReport, StepPlan, StepReport
 from moonpool.connectors.scheduler import SchedulerSide, Scope
@@ -60,6 +60,10 @@ class FakeLink:
 # Scheduler --------------------------------------------------------------------------------------------------
 
 
+def no_late(*_: Any) -> Any:
+    raise AssertionError("every answer of this pool comes at once")
+
+
 class Bench:
     """A scheduler's side whose pool holds ``known`` blocks of every chain."""
 
@@ -71,7 +75,7 @@ class Bench:
         health = Health(failure_count_max=2)
         health.probed(True, 0)
         desk = LookupDesk(
-            lambda block_hashes, _: MatchAnswer(min(self.known, len(block_hashes)), True),
+            Matcher(now=lambda block_hashes, _: MatchAnswer(min(self.known, len(block_hashes)), True), late=no_late),
             health=health,
             limits=LookupLimits(),
             clock_ms=lambda: self.now_ms,

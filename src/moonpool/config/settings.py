@@ -153,7 +153,7 @@ class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 2
     retry_ms_min: Annotated[int, Meta(ge=1, le=60_000, description="how long a breaker stays open at first")] = 50
     retry_ms_max: Annotated[int, Meta(ge=1, le=60_000, description="how long a breaker stays open at most")] = 250
-    load_call_ms: Annotated[int, Meta(ge=1, le=60_000, description="one native read; a stopped node costs this")] = 400
+    load_call_ms: Annotated[int, Meta(ge=1, le=60_000, description="one native read; a stopped node costs this")] = 800
     load_deadline_ms: Annotated[
         int, Meta(ge=10, le=600_000, description="a load not done by then is recomputed by the engine")
     ] = 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from moonpool.connectors.groups import CacheGroup, match_rules
 from moonpool.connectors.health import Health
 from moonpool.connectors.link import NodeLink
 from moonpool.connectors.loading import LoadLimits
-from moonpool.connectors.lookup import LookupDesk, LookupLimits, MatchAnswer
+from moonpool.connectors.lookup import LookupDesk, LookupLimits, MatchAnswer, Matcher
 from moonpool.connectors.outcomes import Ledger
 from moonpool.connectors.scheduler import SchedulerSide
 from moonpool.connectors.worker import Shard, WorkerLimits, WorkerSide
@@ -108,20 +109,29 @@ def make_scheduler_parts(
     """Everything of the scheduler's side. Opens nothing."""
     settings = config.connector
     health = _health(settings, failure_count_max=settings.breaker_failure_count)
-    link = NodeLink(lambda: [peers.node_client(name, shared_memory=False)], health=health, clock_ms=clock_ms)
+    link = NodeLink(
+        lambda: [peers.node_client(f"{name} {pace}", shared_memory=False) for pace in ("look-ups", "late look-ups")],
+        health=health,
+        clock_ms=clock_ms,
+    )
     ledger = Ledger(outcome_count=settings.outcome_count)
     rules = match_rules(groups, shard_count=shard_count)
+    late = ThreadPoolExecutor(max_workers=1, thread_name_prefix="moonpool-late")
 
     # On one host the node's own answer is always good, and the node is needed for the load anyway: it is asked
     # first, so that a directory that is behind, stopped or gone costs nothing.
-    def match(block_hashes: Sequence[bytes], budget_ms: int) -> MatchAnswer:
-        namespace_id = side.scope.namespace_id
-        client = link.client(0)
-        answer = client.match(namespace_id, block_hash_hints(block_hashes), rules, timeout_ms=budget_ms)
+    def match(client_index: int, block_hashes: Sequence[bytes], timeout_ms: int) -> MatchAnswer:
+        if not link.up:
+            return MatchAnswer(0, False)
+        client = link.client(client_index)
+        answer = client.match(side.scope.namespace_id, block_hash_hints(block_hashes), rules, timeout_ms=timeout_ms)
         return MatchAnswer(answer.fetchable, answer.reachable, lost=not answer.reachable and not client.connected)
 
     desk = LookupDesk(
-        match,
+        Matcher(
+            now=lambda block_hashes, budget_ms: match(0, block_hashes, budget_ms),
+            late=lambda block_hashes, timeout_ms: late.submit(match, 1, block_hashes, timeout_ms),
+        ),
         health=health,
         limits=LookupLimits(
             budget_ms=settings.lookup_budget_ms,

@@ -57,8 +57,17 @@ def _read_group(index: int, group: Any) -> CacheGroup:
         layer_names=tuple(group.layer_names),
         window_token_count=int(windows.pop() or 0) if kind == WINDOW else 0,
         layer_block_bytes=int(group.kv_cache_spec.page_size_bytes),
+        content_bytes=_content_bytes(group),
         same_on_every_shard=names <= _SAME_ON_EVERY_SHARD,
     )
+
+
+def _content_bytes(group: Any) -> int:
+    """Bytes that the layers' tensors must cover together for one block; 0 where vLLM does not say."""
+    inner = getattr(group.kv_cache_spec, "kv_cache_specs", None)
+    specs = list(inner.values()) if isinstance(inner, Mapping) else [group.kv_cache_spec] * len(group.layer_names)
+    sizes = [getattr(spec, "unpadded_page_size_bytes", None) for spec in specs]
+    return 0 if None in sizes else sum(int(size) for size in sizes if size is not None)
 
 
 def _layer_specs(spec: Any) -> Iterable[Any]:

@@ -21,8 +21,10 @@ class CacheGroup(msgspec.Struct, frozen=True):
     """One cache group of an engine.
 
     ``kind`` is `FULL_ATTENTION`, `WINDOW` or the engine's own name of a rule that we do not store.
-    ``block_size`` and ``window_token_count`` are in tokens; ``same_on_every_shard`` says that each tensor-parallel
-    rank holds the same bytes (MLA), so that one copy under shard 0 serves all.
+    ``block_size`` and ``window_token_count`` are in tokens. ``layer_block_bytes`` is what a block of one layer takes
+    with its padding, ``content_bytes`` what the blocks of all layers hold without (0: not known).
+    ``same_on_every_shard`` says that each tensor-parallel rank holds the same bytes (MLA), so that one copy under
+    shard 0 serves all.
     """
 
     kv_group: int
@@ -31,6 +33,7 @@ class CacheGroup(msgspec.Struct, frozen=True):
     layer_names: tuple[str, ...]
     window_token_count: int = 0
     layer_block_bytes: int = 0
+    content_bytes: int = 0
     same_on_every_shard: bool = False
 
     @property

@@ -17,6 +17,8 @@ PROBE_TIMEOUT_MS = 250
 CONNECT_TIMEOUT_MS = 500
 # A node that is up is asked this often, so that its end is known before the next request comes.
 WATCH_MS = 250
+# Long: the watch is there to find a node that is gone. One that is only slow is found by the calls themselves.
+WATCH_TIMEOUT_MS = 1_000
 
 
 class Client(Protocol):
@@ -94,7 +96,7 @@ class NodeLink:
         for client in self._clients:
             if self._stopping:
                 return
-            if not client.connected or not client.ping(timeout_ms=PROBE_TIMEOUT_MS):
+            if not client.connected or not client.ping(timeout_ms=WATCH_TIMEOUT_MS):
                 if client.connected:
                     self.health.unanswered(self._clock_ms())
                 else:

@@ -1,14 +1,15 @@
 """One look-up a request, cached until it is admitted, within a budget.
 
-The engine asks for every waiting request in every step. The desk asks the pool once, remembers the answer, and
-lets a request wait for a slow answer only so long. A request whose load failed gets nothing more. No call is made
-for what cannot be shared, nor while the node is away.
+The engine asks for every waiting request in every step. The desk asks the pool once, inside the step and for at most
+the budget; an answer that is late is waited for outside of the steps, and the request asks again until it is there
+or its time is over. The answer is remembered. A request whose load failed gets nothing more. No call is made for
+what cannot be shared, nor while the node is away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -37,6 +38,20 @@ class MatchAnswer(NamedTuple):
     block_count: int
     reachable: bool
     lost: bool = False
+
+
+class LateAnswer(Protocol):
+    """An answer that somebody outside of the steps waits for, such as a `concurrent.futures.Future`."""
+
+    def done(self) -> bool: ...
+    def result(self) -> MatchAnswer: ...
+
+
+class Matcher(NamedTuple):
+    """``now(hashes, budget_ms)`` is the only thing here that waits; ``late(hashes, timeout_ms)`` returns at once."""
+
+    now: Callable[[Sequence[bytes], int], MatchAnswer]
+    late: Callable[[Sequence[bytes], int], LateAnswer]
 
 
 class Ask(NamedTuple):
@@ -68,6 +83,7 @@ class Lookup(msgspec.Struct):
 
     attempt: int = 0
     asked_at_ms: float | None = None
+    late: LateAnswer | None = None
     answered: bool = False
     block_count: int = 0
     reason: str = ""
@@ -85,18 +101,18 @@ class LookupLimits(NamedTuple):
 
 
 class LookupDesk:
-    """All look-ups of one scheduler. ``match(hashes, budget_ms)`` is the only thing here that waits."""
+    """All look-ups of one scheduler."""
 
     def __init__(
         self,
-        match: Callable[[Sequence[bytes], int], MatchAnswer],
+        matcher: Matcher,
         *,
         health: Health,
         limits: LookupLimits,
         clock_ms: Callable[[], float],
         count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._match = match
+        self._matcher = matcher
         self._count = count
         self._health = health
         self._limits = limits
@@ -125,32 +141,52 @@ class LookupDesk:
         if lookup.reason:
             lookup.answered = True
             return False
-        began_ms = self._clock_ms()
+        hashes = ask.block_hashes[:hit_block_count_max]
         if lookup.asked_at_ms is None:
-            lookup.asked_at_ms = began_ms
-        answer = self._match(ask.block_hashes[:hit_block_count_max], self._limits.budget_ms)
-        now_ms = self._clock_ms()
-        lookup.duration_ms += now_ms - began_ms
+            return self._ask_now(lookup, hashes)
+        return self._ask_again(lookup, hashes)
+
+    def _ask_now(self, lookup: Lookup, hashes: Sequence[bytes]) -> bool:
+        """The one call inside a step; true when the answer is late."""
+        lookup.asked_at_ms = self._clock_ms()
+        answer = self._matcher.now(hashes, self._limits.budget_ms)
         self._count("lookups")
-        if answer.reachable:
-            if answer.block_count:
-                self._count("lookup_hits")
-            self._health.answered()
-            lookup.answered = True
-            lookup.block_count = min(answer.block_count, hit_block_count_max)
-            if lookup.block_count < hit_block_count_max:
-                lookup.reason = STORED_LESS if lookup.block_count else NOT_STORED
+        if answer.reachable or answer.lost or not self._limits.pending_ms_max:
+            self._take(lookup, answer, len(hashes))
             return False
         self._count("lookup_timeouts")
+        lookup.late = self._matcher.late(hashes, self._limits.pending_ms_max)
+        return True
+
+    def _ask_again(self, lookup: Lookup, hashes: Sequence[bytes]) -> bool:
+        """Whether the late answer is there; true while it may still come."""
+        assert lookup.asked_at_ms is not None
+        if lookup.late is not None and lookup.late.done():
+            self._take(lookup, lookup.late.result(), len(hashes))
+            return False
+        if self._health.up and self._clock_ms() - lookup.asked_at_ms < self._limits.pending_ms_max:
+            return True
+        self._take(lookup, MatchAnswer(0, False), len(hashes))
+        return False
+
+    def _take(self, lookup: Lookup, answer: MatchAnswer, asked_count: int) -> None:
+        now_ms = self._clock_ms()
+        lookup.answered = True
+        lookup.late = None
+        lookup.duration_ms += now_ms - (lookup.asked_at_ms or now_ms)
         if answer.lost:
             self._health.lost(now_ms)
-        else:
+            lookup.reason = NODE_AWAY
+        elif not answer.reachable:
             self._health.unanswered(now_ms)
-        lookup.reason = NODE_AWAY if answer.lost else OUT_OF_BUDGET
-        if self._health.up and now_ms - lookup.asked_at_ms < self._limits.pending_ms_max:
-            return True
-        lookup.answered = True
-        return False
+            lookup.reason = OUT_OF_BUDGET
+        else:
+            self._health.answered()
+            lookup.block_count = min(answer.block_count, asked_count)
+            if lookup.block_count:
+                self._count("lookup_hits")
+            if lookup.block_count < asked_count:
+                lookup.reason = STORED_LESS if lookup.block_count else NOT_STORED
 
     def _offer(self, lookup: Lookup, ask: Ask, hit_block_count_max: int) -> Decision:
         block_count = min(lookup.block_count, hit_block_count_max)

@@ -321,6 +321,11 @@ def _make_port(group: CacheGroup, kv_caches: dict[str, torch.Tensor], *, block_c
     if not tensors:
         raise IdentityError(f"kv_group {group.kv_group} has no tensors")
     pieces = layer_pieces([tensor_facts(tensor) for tensor in tensors], block_count=block_count)
+    covered = sum(piece.length_bytes for piece in pieces)
+    if group.content_bytes and covered != group.content_bytes:
+        raise IdentityError(
+            f"a block of kv_group {group.kv_group} has {group.content_bytes} bytes, its tensors cover {covered}"
+        )
     if tensors[0].device.type != "cpu":
         from moonpool.connectors.device import DevicePort
 
