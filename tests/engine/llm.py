@@ -30,6 +30,7 @@ PATIENCE = {
 }  # fmt: skip
 START_S_MAX = 420.0
 ANSWER_S_MAX = 120.0
+STOP_S_MAX = 60.0
 BLOCK = 32
 LOGPROBS = 5
 
@@ -100,11 +101,21 @@ class Llm:
         self._engine = AsyncLLM.from_engine_args(arguments)
 
     def stop(self) -> None:
-        """End the engine's processes."""
+        """End the engine's processes, and its tasks and loop here: what is collected later would warn."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(STOP_S_MAX)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(STOP_S_MAX)
+        self._loop.close()
+
+    async def _stop(self) -> None:
         if self._engine is not None:
-            self._loop.call_soon_threadsafe(self._engine.shutdown)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
+            self._engine.shutdown()
+        self._engine = None
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def __enter__(self) -> Self:
         self.start()
