@@ -59,6 +59,7 @@ std::tuple<std::uint32_t, std::vector<HolderTuple>> match(const BlockIndex& inde
   }
   const MatchResult result = index.match(namespace_id, hashes.values(), rules);
   std::vector<HolderTuple> holders;
+  holders.reserve(result.holders.size());
   for (const HolderMatch& holder : result.holders) {
     holders.emplace_back(holder.holder, holder.block_count, holder.tier_mask);
   }

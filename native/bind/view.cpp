@@ -12,6 +12,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   try {
     const ConstBytes bytes = view->held().bytes();
     // The signature of the buffer protocol is not const; read-only is said in the flags and checked.
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
     if (PyBuffer_FillInfo(buffer, self, const_cast<std::byte*>(bytes.data()), static_cast<Py_ssize_t>(bytes.size()), 1,
                           flags) != 0) {
       return -1;
@@ -27,7 +28,9 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
 
 void release_buffer(PyObject* self, Py_buffer*) noexcept { nb::inst_ptr<View>(nb::handle(self))->unexported(); }
 
+// The type's constructor takes them as a mutable pointer.
 PyType_Slot view_slots[] = {
+    // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
     {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
     {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
     {0, nullptr},
