@@ -29,8 +29,8 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
 void release_buffer(PyObject* self, Py_buffer*) noexcept { nb::inst_ptr<View>(nb::handle(self))->unexported(); }
 
 // The type's constructor takes them as a mutable pointer.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 PyType_Slot view_slots[] = {
-    // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
     {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
     {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
     {0, nullptr},
