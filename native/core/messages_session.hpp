@@ -39,7 +39,8 @@ struct Challenge {
   [[nodiscard]] static std::optional<Challenge> decode(Reader& from);
 };
 
-// proof = SipHash-128 with the cluster key over "client" | server nonce | client nonce | tenant | name.
+// proof = SipHash-128 with the cluster key over "client" | server nonce | client nonce | tenant | name, each of the
+// last two with its length before it.
 // Welcome carries the server's own proof ("server" | client nonce | server nonce): the client checks it.
 struct Authenticate {
   Digest proof{};

@@ -20,6 +20,11 @@ struct Principal {
   bool home_tenant = false;       // the tenant whose trust domain the segment is
 };
 
+// What a connection did so far, as its node counts it.
+struct Traffic {
+  std::uint64_t hit = 0, miss = 0, stored = 0, refused = 0, read_bytes = 0, written_bytes = 0;
+};
+
 struct Connection {
   enum class State : std::uint8_t { greeting, proving, ready };
   Connection(ConnectionId number, Descriptor socket) : id(number), stream(std::move(socket)) {}
@@ -33,6 +38,7 @@ struct Connection {
   Nonce client_nonce{};
   Nonce server_nonce{};
   std::string description;
+  Traffic traffic;
   std::uint64_t opened_ms = 0;
   std::uint64_t heard_ms = 0;
   std::uint64_t partial_since_ms = 0;  // 0: no half frame waits

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "io/event_loop.hpp"
+#include "io/quiet_thread.hpp"
 
 namespace moonpool {
 
@@ -13,7 +14,7 @@ class LoopThread {
  public:
   [[nodiscard]] EventLoop& loop() { return loop_; }
   void start() {
-    thread_ = std::thread([this] { loop_.run(); });
+    thread_ = quiet_thread([this] { loop_.run(); });
   }
   [[nodiscard]] bool running() const { return thread_.joinable(); }
   // Runs last in the loop's thread; then the thread ends.

@@ -71,7 +71,10 @@ class GetRun {
       const Answer answer = client_.peer().call(*session_, MessageType::read, message, deadline_);
       const std::optional<ReadReply> reply = decoded<ReadReply>(answer);
       if (!reply) { return reason_of(answer); }
-      if (reply->outcome.status != Status::hit) { return reply->outcome.reason; }
+      if (reply->outcome.status != Status::hit) {
+        // It was ours a moment ago: the node took it back because we took too long.
+        return reply->outcome.reason == Reason::not_yours ? Reason::deadline : reply->outcome.reason;
+      }
       if (reply->bytes.size() != count) { return Reason::protocol; }
       consume(reply->bytes);
     }

@@ -21,7 +21,7 @@ void NodeServer::start() {
   service->start();
   service_ = std::move(service);
   thread_.start();
-  populate_thread_ = std::thread([this] { populate(); });
+  populate_thread_ = quiet_thread([this] { populate(); });
 }
 
 void NodeServer::populate() {

@@ -57,12 +57,13 @@ class NodeService final : public Service {
   void arena(Connection& connection, const Frame& frame);
 
   ReserveResult reserve_one(const Connection& connection, PutSpec& spec, std::uint32_t arena_preferred);
-  ReserveResult commit_one(const Connection& connection, const CommitItem& item);
-  ReserveResult put_one(const Connection& connection, InlineItem& item);
+  ReserveResult commit_one(Connection& connection, const CommitItem& item);
+  ReserveResult put_one(Connection& connection, InlineItem& item);
   // Is the digest of this principal's making? The home tenant's is believed: a wrong one harms itself only.
   bool fits(const Connection& connection, const KeyRef& key);
   bool is_current(std::uint64_t incarnation);
-  void count_miss(Reason reason);
+  void count_read(Connection& connection, const HoldResult& result);
+  void count_refused(Connection& connection, const ReserveResult& result);
   void invalidate_freed();
   void settle();
   void tick();

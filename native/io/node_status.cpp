@@ -44,6 +44,10 @@ void NodeService::write_connections(JsonWriter& json, bool with_descriptions) co
     json.field("held_bytes", own.held_bytes).field("hold_count", own.hold_count);
     json.field("reserved_bytes", own.reserved_bytes).field("reservation_count", own.reservation_count);
     json.field("quarantined_bytes", own.quarantined_bytes);
+    const Traffic& traffic = connection->traffic;
+    json.key("counters").begin_object().field("hit", traffic.hit).field("miss", traffic.miss);
+    json.field("stored", traffic.stored).field("refused", traffic.refused);
+    json.field("read_bytes", traffic.read_bytes).field("written_bytes", traffic.written_bytes).end_object();
     json.end_object();
   }
   json.end_array();

@@ -47,7 +47,23 @@ bool NodeService::fits(const Connection& connection, const KeyRef& key) {
   return false;
 }
 
-void NodeService::count_miss(Reason reason) { ++misses_[index_of(reason)]; }
+void NodeService::count_read(Connection& connection, const HoldResult& result) {
+  if (result.status == Status::hit) {
+    ++connection.traffic.hit;
+    connection.traffic.read_bytes += result.extent.length;
+    read_bytes_ += result.extent.length;
+  } else {
+    ++connection.traffic.miss;
+    ++misses_[index_of(result.reason)];
+  }
+}
+
+void NodeService::count_refused(Connection& connection, const ReserveResult& result) {
+  if (result.status == Status::refused) {
+    ++connection.traffic.refused;
+    ++refusals_[index_of(result.reason)];
+  }
+}
 
 ReserveResult NodeService::reserve_one(const Connection& connection, PutSpec& spec, std::uint32_t arena_preferred) {
   if (!populated_) { return refused(Reason::warming); }
@@ -68,19 +84,20 @@ void NodeService::reserve(Connection& connection, const Frame& frame) {
   for (PutSpec& spec : request.items) {
     answer.items.push_back(current ? reserve_one(connection, spec, request.arena_preferred)
                                    : refused(Reason::wrong_incarnation));
-    if (answer.items.back().status == Status::refused) { ++refusals_[index_of(answer.items.back().reason)]; }
+    count_refused(connection, answer.items.back());
   }
   reply(connection, frame, answer);
 }
 
-ReserveResult NodeService::commit_one(const Connection& connection, const CommitItem& item) {
+ReserveResult NodeService::commit_one(Connection& connection, const CommitItem& item) {
   const ReserveResult result = table_.commit(connection.id, item.generation, item.checksum, boot_ms());
   if (result.status == Status::stored) {
     segment_.write_checksum(result.extent, item.checksum);
     stored_bytes_ += result.extent.length;
-  } else if (result.status == Status::refused) {
-    ++refusals_[index_of(result.reason)];
+    ++connection.traffic.stored;
+    connection.traffic.written_bytes += result.extent.length;
   }
+  count_refused(connection, result);
   return result;
 }
 
@@ -107,10 +124,13 @@ void NodeService::abort(Connection& connection, const Frame& frame) {
   reply(connection, frame, answer);
 }
 
-ReserveResult NodeService::put_one(const Connection& connection, InlineItem& item) {
+ReserveResult NodeService::put_one(Connection& connection, InlineItem& item) {
   if (item.spec.length != item.value.size()) { return refused(Reason::wrong_length); }
   const ReserveResult reserved = reserve_one(connection, item.spec, connection.id);
-  if (reserved.status != Status::stored) { return reserved; }
+  if (reserved.status != Status::stored) {
+    count_refused(connection, reserved);
+    return reserved;
+  }
   if (copy_crc32c(segment_.mutable_value(reserved.extent), item.value) != item.checksum) {
     (void)table_.abort(connection.id, reserved.generation);
     return refused(Reason::damaged);
@@ -171,11 +191,7 @@ void NodeService::hold(Connection& connection, const Frame& frame) {
       answer.items.push_back(
           table_.hold(key.digest, key.key, connection.principal.tenant_id, connection.id, deadline_ms, now_ms));
     }
-    if (answer.items.back().status == Status::hit) {
-      read_bytes_ += answer.items.back().extent.length;
-    } else {
-      count_miss(answer.items.back().reason);
-    }
+    count_read(connection, answer.items.back());
   }
   reply(connection, frame, answer);
 }

@@ -8,6 +8,7 @@
 
 #include "core/siphash.hpp"
 #include "io/frame_stream.hpp"
+#include "io/keeper.hpp"
 #include "io/memory.hpp"
 #include "io/turn.hpp"
 
@@ -103,6 +104,8 @@ class Session {
   bool take_frame(const Frame& frame, std::uint32_t request_id, Answer& answer);
   void take_late(MessageType type, const Frame& frame);
   void flush_releases();
+  void keep(const std::shared_ptr<Mapping>& mapping);
+  void forget_arenas();
   void end_turn(Turn::Guard turn);
 
   FrameStream stream_;
@@ -120,6 +123,7 @@ class Session {
   std::mutex arenas_mutex_;
   std::vector<std::shared_ptr<Mapping>> readable_;
   std::vector<std::shared_ptr<Mapping>> writable_;
+  std::unique_ptr<Keeper> keeper_;  // the last member: its thread ends first
 };
 
 }  // namespace moonpool

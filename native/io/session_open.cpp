@@ -92,10 +92,34 @@ Session::Arena Session::arena(std::uint32_t index, Mapping::Access access, Deadl
       reply->bytes != info_.arena_bytes[index]) {
     return {nullptr, Reason::protocol};
   }
-  const auto mapping = std::make_shared<Mapping>(answer.file, reply->bytes, access);
+  std::shared_ptr<Mapping> mapping;
+  try {
+    mapping = std::make_shared<Mapping>(answer.file, reply->bytes, access);
+  } catch (const std::system_error&) {
+    return {nullptr, Reason::unavailable};  // a limit of this process on its address space
+  }
   const std::lock_guard lock(arenas_mutex_);
-  if (!known[index]) { known[index] = mapping; }
+  if (!known[index]) {
+    known[index] = mapping;
+    keep(mapping);
+  }
   return {known[index], Reason::none};
+}
+
+void Session::keep(const std::shared_ptr<Mapping>& mapping) {
+  if (!keeper_) {
+    keeper_ = std::make_unique<Keeper>(stream_.socket(), [this] { forget_arenas(); });
+  }
+  keeper_->populate(mapping);
+}
+
+// The peer is gone: what no view and no call uses goes back to the system.
+void Session::forget_arenas() {
+  broken_.store(true);
+  const std::lock_guard lock(arenas_mutex_);
+  for (std::vector<std::shared_ptr<Mapping>>* known : {&readable_, &writable_}) {
+    for (std::shared_ptr<Mapping>& mapping : *known) { mapping.reset(); }
+  }
 }
 
 }  // namespace moonpool
