@@ -21,7 +21,10 @@ constexpr int lowest_priority = 19;
 }  // namespace
 
 Keeper::Keeper(const Descriptor& peer, std::function<void()> peer_gone)
-    : peer_(peer.number()), peer_gone_(std::move(peer_gone)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), fork_count_(fork_count()) {
+    : peer_(peer.number()),
+      peer_gone_(std::move(peer_gone)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      fork_count_(fork_count()) {
   if (!wake_.open()) { throw std::system_error(errno, std::generic_category(), "cannot make an event descriptor"); }
   thread_ = std::make_unique<std::thread>(quiet_thread([this] { run(); }));
 }
