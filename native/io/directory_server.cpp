@@ -10,7 +10,15 @@ DirectoryServer::DirectoryServer(DirectoryOptions options) : options_(std::move(
   options_.identity.incarnation = random_u64();
 }
 
-DirectoryServer::~DirectoryServer() { stop(); }
+DirectoryServer::~DirectoryServer() {
+  if (fork_count_ == fork_count()) {
+    stop();
+    return;
+  }
+  // A forked child: the threads are its parent's, and what they were changing may be half changed. It stays as it is.
+  if (thread_.running()) { thread_.abandon(); }
+  (void)service_.release();
+}
 
 void DirectoryServer::start() {
   const std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 
 #include "io/directory_service.hpp"
 #include "io/loop_thread.hpp"
+#include "io/memory.hpp"
 
 namespace moonpool {
 
@@ -27,6 +28,7 @@ class DirectoryServer {
  private:
   DirectoryOptions options_;
   std::mutex mutex_;
+  std::uint64_t fork_count_ = fork_count();
   LoopThread thread_;
   std::unique_ptr<DirectoryService> service_;
 };

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int listen_backlog = 128;
 constexpr int accepts_per_event_max = 32;
+constexpr std::uint64_t shrink_after_ms = 1'000;
 constexpr std::uint32_t greeting_bytes_max = 4'096;  // nobody unknown makes us keep more
 
 Refusal malformed_header(FrameError error) {
@@ -43,7 +44,11 @@ void FrameServer::accept_all() {
   for (int round = 0; round < accepts_per_event_max; ++round) {
     Descriptor socket = accept_from(listener_);
     if (socket.open()) {
-      adopt(std::move(socket));
+      try {
+        adopt(std::move(socket));
+      } catch (const std::exception&) {  // no descriptor or memory left for it: the others go on
+        count("refused_descriptors");
+      }
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
@@ -96,7 +101,30 @@ void FrameServer::ready(ConnectionId id, std::uint32_t epoll_events) {
   closed_.clear();
 }
 
+// Serves what was received, as long as the peer takes its replies.
 void FrameServer::pump(Connection& connection) {
+  const ConnectionId id = connection.id;
+  bool more = true;
+  while (more) {
+    more = serve_received(connection);
+    if (!connections_.contains(id)) { return; }
+    if (!connection.stream.flush()) {
+      drop(connection, has_exited(connection.peer) ? Ending::exited : Ending::lost);
+      return;
+    }
+    connection.paused = connection.stream.unsent_bytes() >= limits_.unsent_bytes;
+    more = more && !connection.paused;
+  }
+  if (!connection.stream.has_partial_frame() || connection.paused) {
+    connection.partial_since_ms = 0;
+  } else if (connection.partial_since_ms == 0) {
+    connection.partial_since_ms = connection.heard_ms;
+  }
+  rewatch(connection);
+}
+
+// True: it stopped because too much is unsent, and there may be more to serve.
+bool FrameServer::serve_received(Connection& connection) {
   const ConnectionId id = connection.id;
   std::uint32_t request_id = 0;
   try {
@@ -106,29 +134,17 @@ void FrameServer::pump(Connection& connection) {
           connection.state == Connection::State::ready ? frame_payload_bytes_max : greeting_bytes_max;
       const FrameStream::Next next = connection.stream.next(frame, payload_max);
       if (next == FrameStream::Next::malformed) { throw malformed_header(connection.stream.error()); }
-      if (next == FrameStream::Next::incomplete) { break; }
+      if (next == FrameStream::Next::incomplete) { return false; }
+      connection.partial_since_ms = 0;
       request_id = frame.header.request_id;
       serve(connection, frame);
     }
   } catch (const Refusal& refusal) {
     refuse(connection, refusal, request_id);
-    return;
+  } catch (const std::exception& error) {  // one connection's request must never end the node
+    refuse(connection, {Reason::unavailable, "internal_errors", error.what()}, request_id);
   }
-  if (connections_.contains(id)) { after_pump(connection); }
-}
-
-void FrameServer::after_pump(Connection& connection) {
-  if (!connection.stream.flush()) {
-    drop(connection, has_exited(connection.peer) ? Ending::exited : Ending::lost);
-    return;
-  }
-  connection.paused = connection.stream.unsent_bytes() >= limits_.unsent_bytes;
-  if (!connection.stream.has_partial_frame() || connection.paused) {
-    connection.partial_since_ms = 0;
-  } else if (connection.partial_since_ms == 0) {
-    connection.partial_since_ms = connection.heard_ms;
-  }
-  rewatch(connection);
+  return true;
 }
 
 void FrameServer::rewatch(Connection& connection) {
@@ -269,6 +285,9 @@ void FrameServer::tick(std::uint64_t now_ms) {
     }
   }
   for (const auto& [id, refusal] : late) { close(id, refusal); }
+  for (const auto& [id, connection] : connections_) {
+    if (now_ms > connection->heard_ms + shrink_after_ms) { connection->stream.shrink(); }
+  }
   closed_.clear();
 }
 

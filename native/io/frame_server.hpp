@@ -56,10 +56,10 @@ class FrameServer {
   void adopt(Descriptor socket);
   void ready(ConnectionId id, std::uint32_t epoll_events);
   void pump(Connection& connection);
+  bool serve_received(Connection& connection);
   void serve(Connection& connection, const Frame& frame);
   void greet(Connection& connection, const Frame& frame);
   void prove(Connection& connection, const Frame& frame);
-  void after_pump(Connection& connection);
   void process_exited(ConnectionId id);
   void refuse(Connection& connection, const Refusal& refusal, std::uint32_t request_id);
   enum class Ending : std::uint8_t { goodbye, exited, lost };

@@ -12,8 +12,8 @@ namespace moonpool {
 namespace {
 
 constexpr std::size_t receive_bytes_min = 64U << 10U;
-constexpr std::size_t receive_bytes_max = 1U << 20U;
-constexpr std::size_t kept_capacity_bytes = 256U << 10U;  // larger buffers go back when they run empty
+constexpr std::size_t receive_bytes_max = 4U << 20U;
+constexpr std::size_t kept_capacity_bytes = 4U << 20U;  // larger output buffers go back when they run empty
 constexpr std::size_t descriptors_per_message_max = 4;
 
 // Room for the control message of a few descriptors, aligned as the kernel wants it.
@@ -70,19 +70,26 @@ void finish_frame(std::vector<std::byte>& into, std::size_t frame_start, FrameHe
   encode_header(header, std::span<std::byte, frame_header_bytes>(into.data() + frame_start, frame_header_bytes));
 }
 
-// The input keeps its size between calls: growing a vector writes zeros, which would cost more than the call.
+// The input keeps its size between calls: growing a vector writes zeros, which would cost more than the call. A
+// large frame says in its header how much room it needs, so that it grows once.
 void FrameStream::make_room() {
-  if (consumed_ == filled_) {
-    consumed_ = filled_ = 0;
-    if (input_.size() > kept_capacity_bytes) { input_ = std::vector<std::byte>(receive_bytes_min); }
-  }
-  if (input_.size() - filled_ >= receive_bytes_min) { return; }
+  const std::size_t waiting = filled_ - consumed_;
+  if (waiting == 0) { consumed_ = filled_ = 0; }
+  const std::size_t wanted = std::max(receive_bytes_min, frame_bytes_ > waiting ? frame_bytes_ - waiting : 0);
+  if (input_.size() - filled_ >= wanted) { return; }
   if (consumed_ > 0) {
-    std::memmove(input_.data(), input_.data() + consumed_, filled_ - consumed_);
-    filled_ -= consumed_;
+    std::memmove(input_.data(), input_.data() + consumed_, waiting);
+    filled_ = waiting;
     consumed_ = 0;
   }
-  if (input_.size() - filled_ < receive_bytes_min) { input_.resize(std::max(receive_bytes_min, input_.size() * 2)); }
+  if (input_.size() - filled_ < wanted) { input_.resize(filled_ + wanted); }
+}
+
+void FrameStream::shrink() {
+  if (consumed_ == filled_ && input_.size() > receive_bytes_min) {
+    input_ = {};
+    consumed_ = filled_ = 0;
+  }
 }
 
 FrameStream::Received FrameStream::receive() {
@@ -113,7 +120,8 @@ FrameStream::Next FrameStream::next(Frame& frame, std::uint32_t payload_bytes_ma
   if (error_ == FrameError::none && parsed.header.payload_bytes > payload_bytes_max) { error_ = FrameError::too_large; }
   if (error_ != FrameError::none) { return Next::malformed; }
   const std::size_t frame_bytes = frame_header_bytes + parsed.header.payload_bytes;
-  if (waiting.size() < frame_bytes) { return Next::incomplete; }
+  frame_bytes_ = waiting.size() < frame_bytes ? frame_bytes : 0;
+  if (frame_bytes_ != 0) { return Next::incomplete; }
   frame = {parsed.header, waiting.subspan(frame_header_bytes, parsed.header.payload_bytes)};
   consumed_ += frame_bytes;
   return Next::frame;

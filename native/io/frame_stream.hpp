@@ -19,9 +19,14 @@ template <class Message>
 void append_frame(std::vector<std::byte>& into, FrameHeader header, const Message& message) {
   const std::size_t start = into.size();
   into.resize(start + frame_header_bytes);
-  Writer writer(into);
-  message.encode(writer);
-  finish_frame(into, start, header);
+  try {
+    Writer writer(into);
+    message.encode(writer);
+    finish_frame(into, start, header);
+  } catch (...) {
+    into.resize(start);  // half a frame would spoil all that follow
+    throw;
+  }
 }
 inline void append_empty_frame(std::vector<std::byte>& into, FrameHeader header) {
   const std::size_t start = into.size();
@@ -41,6 +46,8 @@ class FrameStream {
   // The next whole frame of what was received. Malformed: error() says how; nothing more can be read.
   Next next(Frame& frame, std::uint32_t payload_bytes_max);
   [[nodiscard]] FrameError error() const { return error_; }
+  // Gives large buffers back; for connections that have been silent for a while.
+  void shrink();
   // Part of a frame has come, and not the rest.
   [[nodiscard]] bool has_partial_frame() const { return consumed_ < filled_; }
   // The oldest descriptor that came and was not taken; not open when there is none.
@@ -62,6 +69,7 @@ class FrameStream {
   std::vector<std::byte> input_;
   std::size_t filled_ = 0;
   std::size_t consumed_ = 0;
+  std::size_t frame_bytes_ = 0;  // of the frame that is incomplete, when its header is known
   FrameError error_ = FrameError::none;
   std::deque<Descriptor> received_;
   std::vector<std::byte> output_;

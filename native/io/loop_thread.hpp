@@ -23,6 +23,8 @@ class LoopThread {
     loop_.stop();
     thread_.join();
   }
+  // In a forked child, which has the object and not the thread.
+  void abandon() { thread_.detach(); }
   // What the function returns; in the loop's thread while that runs, else here.
   template <class Function>
   auto ask(Function function) {

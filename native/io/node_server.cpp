@@ -10,7 +10,17 @@ NodeServer::NodeServer(NodeOptions options) : options_(std::move(options)) {
   options_.identity.incarnation = random_u64();
 }
 
-NodeServer::~NodeServer() { stop(); }
+NodeServer::~NodeServer() {
+  if (fork_count_ == fork_count()) {
+    stop();
+    return;
+  }
+  // A forked child: the threads are its parent's, and what they were changing may be half changed. It stays as it is.
+  if (thread_.running()) { thread_.abandon(); }
+  if (populate_thread_.joinable()) { populate_thread_.detach(); }
+  (void)segment_.release();
+  (void)service_.release();
+}
 
 void NodeServer::start() {
   const std::lock_guard lock(mutex_);

@@ -31,6 +31,7 @@ class NodeServer {
   std::mutex mutex_;  // of all that follows but the atomics
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> populated_bytes_{0};
+  std::uint64_t fork_count_ = fork_count();
   LoopThread thread_;
   std::unique_ptr<Segment> segment_;
   std::unique_ptr<NodeService> service_;

@@ -1,6 +1,8 @@
 // Tells one directory what the node holds: snapshot first, then events as they come. Lives in the node's loop.
 #pragma once
 
+#include <deque>
+
 #include "io/event_loop.hpp"
 #include "io/frame_server.hpp"
 
@@ -60,7 +62,7 @@ class Publisher {
   std::uint64_t acknowledged_ = 0;  // of them, applied by the directory
   std::uint64_t cursor_ = 0;
   std::uint64_t snapshot_count_ = 0;
-  std::vector<Event> waiting_;      // live events not sent yet
+  std::deque<Event> waiting_;       // live events not sent yet
   std::vector<std::unique_ptr<FrameStream>> closed_;
 };
 

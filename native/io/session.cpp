@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t spin_us_max = 15;  // an answer often comes sooner than a sleeper wakes
 constexpr std::size_t abandoned_count_max = 4'096;
+constexpr std::size_t post_count_max = 1'024;
 constexpr std::size_t unsent_bytes_max = 8U << 20U;
 
 bool may_spin() {
@@ -42,7 +43,7 @@ Session::Session(Descriptor socket) : stream_(std::move(socket)), fork_count_(fo
 
 Session::~Session() {
   if (!of_this_process() || broken_.load() || info_.incarnation == 0) { return; }
-  flush_releases();
+  flush_queued();
   append_empty_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::goodbye), version_});
   (void)stream_.flush();
 }
@@ -96,7 +97,7 @@ Answer Session::exchange_in_turn(MessageType type, std::vector<std::byte> frame,
     answer.message = last_words_;
     return answer;
   }
-  flush_releases();
+  flush_queued();
   const std::uint32_t request_id = enqueue(std::move(frame));
   answer.asked = true;
   Step step = Step::waiting;
@@ -182,7 +183,7 @@ void Session::take_late(MessageType type, const Frame& frame) {
   Reader reader(frame.payload);
   if (type == MessageType::hold) {
     if (const std::optional<HoldReply> reply = HoldReply::decode(reader)) {
-      const std::lock_guard lock(releases_mutex_);
+      const std::lock_guard lock(queue_mutex_);
       for (const HoldResult& item : reply->items) {
         if (item.status == Status::hit) { releases_.push_back(item.generation); }
       }
@@ -205,50 +206,54 @@ void Session::take_late(MessageType type, const Frame& frame) {
   }
 }
 
-void Session::flush_releases() {
+void Session::flush_queued() {
   Release message;
   message.incarnation = info_.incarnation;
+  std::vector<Post> posts;
   {
-    const std::lock_guard lock(releases_mutex_);
+    const std::lock_guard lock(queue_mutex_);
     const std::size_t count = std::min<std::size_t>(releases_.size(), batch_count_max);
     message.generations.assign(releases_.end() - static_cast<std::ptrdiff_t>(count), releases_.end());
     releases_.resize(releases_.size() - count);
+    posts.swap(posts_);
   }
   if (!message.generations.empty()) {
     append_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::release), version_}, message);
   }
+  for (Post& post : posts) { abandoned_.emplace(enqueue(std::move(post.frame)), post.type); }
 }
 
-// Another thread may leave a release while we hold the turn, or just as we give it: whoever comes last sends it.
+// Another thread may queue something while we hold the turn, or just as we give it: whoever comes last sends it.
 void Session::end_turn(Turn::Guard turn) {
   while (turn) {
     const bool sendable = !broken_.load() && stream_.unsent_bytes() < unsent_bytes_max;
     if (sendable) {
-      flush_releases();
+      flush_queued();
       if (!stream_.flush()) { broken_.store(true); }
     }
     turn.give();
-    const std::lock_guard lock(releases_mutex_);
-    if (sendable && !releases_.empty()) { turn = turn_.take_if_free(); }
+    const std::lock_guard lock(queue_mutex_);
+    if (sendable && !(releases_.empty() && posts_.empty())) { turn = turn_.take_if_free(); }
   }
 }
 
 void Session::release(std::span<const Generation> generations) {
   if (!of_this_process() || generations.empty()) { return; }
   {
-    const std::lock_guard lock(releases_mutex_);
+    const std::lock_guard lock(queue_mutex_);
     releases_.insert(releases_.end(), generations.begin(), generations.end());
   }
   end_turn(turn_.take_if_free());
 }
 
-void Session::send_without_waiting(MessageType type, std::vector<std::byte> frame) {
+void Session::send_without_waiting(Post post) {
   if (!of_this_process()) { return; }
-  Turn::Guard turn = turn_.take(Deadline::after_ms(0));
-  if (turn && !broken_.load() && abandoned_.size() < abandoned_count_max) {
-    abandoned_.emplace(enqueue(std::move(frame)), type);
+  {
+    const std::lock_guard lock(queue_mutex_);
+    if (posts_.size() >= post_count_max) { return; }  // the peer is silent: nothing would come of it
+    posts_.push_back(std::move(post));
   }
-  end_turn(std::move(turn));
+  end_turn(turn_.take_if_free());
 }
 
 bool Session::drain() {

@@ -66,12 +66,13 @@ class Session {
     return exchange(type, std::move(frame), deadline);
   }
   [[nodiscard]] Answer call_empty(MessageType type, Deadline deadline);
-  // Sends without waiting for the reply, which is dropped when it comes. Best effort.
+  // Sends without waiting for the reply, which is dropped when it comes; at once when the connection is free, else
+  // with the message under way.
   template <class Message>
   void post(MessageType type, const Message& message) {
     std::vector<std::byte> frame;
     append_frame(frame, {0, static_cast<std::uint16_t>(type), version_}, message);
-    send_without_waiting(type, std::move(frame));
+    send_without_waiting({type, std::move(frame)});
   }
   // Lets go of holds: at once when the connection is free, else with the message under way.
   void release(std::span<const Generation> generations);
@@ -94,7 +95,11 @@ class Session {
   Reason take_welcome(const Answer& answer, const Digest& proof, std::string& message);
   Answer exchange(MessageType type, std::vector<std::byte> frame, Deadline deadline);
   Answer exchange_in_turn(MessageType type, std::vector<std::byte> frame, Deadline deadline);
-  void send_without_waiting(MessageType type, std::vector<std::byte> frame);
+  struct Post {
+    MessageType type;
+    std::vector<std::byte> frame;
+  };
+  void send_without_waiting(Post post);
   std::uint32_t enqueue(std::vector<std::byte> frame);
   // Waits until the socket can give (or take) or the deadline has passed; false: passed.
   bool wait(Deadline deadline, bool also_to_send);
@@ -103,7 +108,7 @@ class Session {
   Step take_frames(std::uint32_t request_id, Answer& answer);
   bool take_frame(const Frame& frame, std::uint32_t request_id, Answer& answer);
   void take_late(MessageType type, const Frame& frame);
-  void flush_releases();
+  void flush_queued();
   void keep(const std::shared_ptr<Mapping>& mapping);
   void forget_arenas();
   void end_turn(Turn::Guard turn);
@@ -118,8 +123,9 @@ class Session {
   std::atomic<bool> broken_{false};
   std::string last_words_;          // of an ErrorReply
   Reason last_reason_ = Reason::unavailable;
-  std::mutex releases_mutex_;
+  std::mutex queue_mutex_;          // of what waits for somebody's turn
   std::vector<Generation> releases_;
+  std::vector<Post> posts_;
   std::mutex arenas_mutex_;
   std::vector<std::shared_ptr<Mapping>> readable_;
   std::vector<std::shared_ptr<Mapping>> writable_;

@@ -191,6 +191,53 @@ def test_a_client_finds_the_restarted_node_by_itself() -> None:
         assert node.status()["table"]["hold_count"] == 0
 
 
+def test_an_idle_client_lets_go_of_a_dead_nodes_memory() -> None:
+    """Or the old segment would stay taken while the node that follows asks for its own."""
+    with Bed() as bed:
+        node = bed.node()
+        idle = bed.actor("""
+client = client_at(PATH)
+value = value_of("key", 1 << 20)
+address, length = native.address_of(value)
+client.put([b"key"], [address], [length])
+(view,), _ = client.get_views([b"key"])
+def is_mapped():
+    with open("/proc/self/maps") as maps:
+        return "memfd:moonpool-node" in maps.read()
+tell(is_mapped())
+hear()
+shown = memoryview(view)
+assert shown == value and is_mapped(), "a view keeps what it shows"
+shown.release()
+view.release()
+deadline = time.monotonic() + 30
+while is_mapped() and time.monotonic() < deadline:
+    time.sleep(0.005)
+tell(is_mapped())
+hear()
+""")
+        assert idle.hear() is True
+        node.kill()
+        assert idle.ask("the node is dead") is False
+
+
+def test_a_forked_child_of_a_server_ends_and_takes_nothing_with_it() -> None:
+    with Bed() as bed:
+        parent = bed.actor(
+            "server = native.NodeServer(path=PATH, name='n', site='', secret=SECRET, segment_bytes=1 << 20,\n"
+            "                           arena_bytes=1 << 20, tenants=[], directories=[], limits={})\n"
+            "server.start()\n"
+            "child = os.fork()\n"
+            "if child == 0:\n"
+            "    del server\n"
+            "    sys.exit(7)\n"
+            "tell(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+            "hear()\n"
+        )
+        assert parent.hear() == 7
+        assert bed.client().ping()
+
+
 def test_a_stopped_node_costs_one_timeout_and_then_nothing_until_it_answers() -> None:
     with Bed() as bed:
         node = bed.node()
