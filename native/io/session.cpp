@@ -101,16 +101,12 @@ Answer Session::exchange_in_turn(MessageType type, std::vector<std::byte> frame,
   const std::uint32_t request_id = enqueue(std::move(frame));
   answer.asked = true;
   Step step = Step::waiting;
-  bool in_time = true;
-  while (step == Step::waiting && in_time) {
+  Heard heard = Heard::something;
+  while (step == Step::waiting && heard == Heard::something) {
     const bool flushed = stream_.flush();
-    const bool ended = !receive() || !flushed;  // its last words may be there although it takes ours no more
-    step = take_frames(request_id, answer);
-    if (step == Step::waiting && ended) {
-      step = Step::broken;
-    } else if (step == Step::waiting) {
-      in_time = wait(deadline, stream_.unsent_bytes() > 0);
-    }
+    heard = listen(deadline);
+    step = take_frames(request_id, answer);  // its last words may be there although it takes ours no more
+    if (step == Step::waiting && (heard == Heard::the_end || !flushed)) { step = Step::broken; }
   }
   if (step == Step::waiting) {
     abandoned_.emplace(request_id, type);
@@ -123,21 +119,20 @@ Answer Session::exchange_in_turn(MessageType type, std::vector<std::byte> frame,
   return answer;
 }
 
-bool Session::receive() { return stream_.receive() != FrameStream::Received::ended; }
-
-bool Session::wait(Deadline deadline, bool also_to_send) {
-  const short events = static_cast<short>(also_to_send ? POLLIN | POLLOUT : POLLIN);
-  if (may_spin()) {
-    const std::uint64_t until_us = std::min(steady_us() + spin_us_max, deadline.at_us());
-    pollfd state{stream_.socket().number(), events, 0};
-    do {
-      if (::poll(&state, 1, 0) > 0) { return true; }
-    } while (steady_us() < until_us);
+// Takes what comes before the deadline. "Something" also means that the socket takes more of what is unsent.
+Session::Heard Session::listen(Deadline deadline) {
+  const std::uint64_t spin_until_us = may_spin() ? std::min(steady_us() + spin_us_max, deadline.at_us()) : 0;
+  while (true) {
+    const FrameStream::Received received = stream_.receive();
+    if (received == FrameStream::Received::some) { return Heard::something; }
+    if (received == FrameStream::Received::ended) { return Heard::the_end; }
+    const std::uint64_t now_us = steady_us();
+    if (now_us < spin_until_us) { continue; }
+    if (now_us >= deadline.at_us()) { return Heard::nothing; }
+    const bool unsent = stream_.unsent_bytes() > 0;
+    const short events = static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN);
+    if (poll_until(stream_.socket(), events, deadline) && unsent) { return Heard::something; }
   }
-  do {
-    if (poll_until(stream_.socket(), events, deadline)) { return true; }
-  } while (!deadline.passed());
-  return false;
 }
 
 Session::Step Session::take_frames(std::uint32_t request_id, Answer& answer) {

@@ -101,9 +101,8 @@ class Session {
   };
   void send_without_waiting(Post post);
   std::uint32_t enqueue(std::vector<std::byte> frame);
-  // Waits until the socket can give (or take) or the deadline has passed; false: passed.
-  bool wait(Deadline deadline, bool also_to_send);
-  bool receive();
+  enum class Heard : std::uint8_t { something, nothing, the_end };
+  Heard listen(Deadline deadline);
   enum class Step : std::uint8_t { answered, waiting, broken };
   Step take_frames(std::uint32_t request_id, Answer& answer);
   bool take_frame(const Frame& frame, std::uint32_t request_id, Answer& answer);
