@@ -17,7 +17,10 @@ constexpr int madvise_populate_read = 22;
 constexpr int madvise_populate_write = 23;
 constexpr std::uint64_t page_bytes = 4096;
 
-std::atomic<std::uint64_t> forks{0};
+std::atomic<std::uint64_t>& forks() {
+  static std::atomic<std::uint64_t> count{0};
+  return count;
+}
 
 void* as_pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));  // NOLINT: this is what the file is for
@@ -38,9 +41,9 @@ void touch_pages(std::byte* from, std::uint64_t length, bool write) {
 }  // namespace
 
 std::uint64_t fork_count() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks().fetch_add(1); });
   (void)registered;
-  return forks.load(std::memory_order_relaxed);
+  return forks().load(std::memory_order_relaxed);
 }
 
 void check_piece(const Piece& piece) {
@@ -62,7 +65,7 @@ MutableBytes writable(const Piece& piece) {
 std::uint64_t address_of(ConstBytes bytes) { return reinterpret_cast<std::uintptr_t>(bytes.data()); }
 
 Mapping::Mapping(const Descriptor& file, std::uint64_t byte_count, Access access)
-    : start_(nullptr), byte_count_(byte_count), access_(access), fork_count_(fork_count()) {
+    : byte_count_(byte_count), access_(access), fork_count_(fork_count()) {
   const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
   start_ = ::mmap(nullptr, byte_count, protection, MAP_SHARED, file.number(), 0);
   if (start_ == MAP_FAILED) {

@@ -42,7 +42,7 @@ class Mapping {
   [[nodiscard]] bool populate(std::uint64_t offset, std::uint64_t length) const;
 
  private:
-  void* start_;
+  void* start_ = nullptr;
   std::uint64_t byte_count_;
   Access access_;
   std::uint64_t fork_count_;

@@ -43,9 +43,13 @@ Session::Session(Descriptor socket) : stream_(std::move(socket)), fork_count_(fo
 
 Session::~Session() {
   if (!of_this_process() || broken_.load() || info_.incarnation == 0) { return; }
-  flush_queued();
-  append_empty_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::goodbye), version_});
-  (void)stream_.flush();
+  try {
+    flush_queued();
+    append_empty_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::goodbye), version_});
+    (void)stream_.flush();
+  } catch (const std::exception&) {
+    broken_.store(true);  // no memory for a goodbye: the node lets go when this process ends
+  }
 }
 
 bool Session::alive() const {
@@ -232,13 +236,17 @@ void Session::end_turn(Turn::Guard turn) {
   }
 }
 
-void Session::release(std::span<const Generation> generations) {
+void Session::release(std::span<const Generation> generations) noexcept {
   if (!of_this_process() || generations.empty()) { return; }
-  {
-    const std::lock_guard lock(queue_mutex_);
-    releases_.insert(releases_.end(), generations.begin(), generations.end());
+  try {
+    {
+      const std::lock_guard lock(queue_mutex_);
+      releases_.insert(releases_.end(), generations.begin(), generations.end());
+    }
+    end_turn(turn_.take_if_free());
+  } catch (const std::exception&) {
+    broken_.store(true);  // no memory to say it: the node lets go when this process ends
   }
-  end_turn(turn_.take_if_free());
 }
 
 void Session::send_without_waiting(Post post) {

@@ -75,7 +75,7 @@ class Session {
     send_without_waiting({type, std::move(frame)});
   }
   // Lets go of holds: at once when the connection is free, else with the message under way.
-  void release(std::span<const Generation> generations);
+  void release(std::span<const Generation> generations) noexcept;
   // Takes late replies without waiting. True: the peer has said something.
   bool drain();
   // The peer has not closed it, and nothing went wrong.
