@@ -17,6 +17,7 @@ from client_processes import clients
 from raw_peer import RawPeer, map_arena
 
 from moonpool import Layout, Pieces, Pool, Reason, Status
+from moonpool.config import load_or_create_secret
 from moonpool.errors import ClosedError, UsageError
 from moonpool.testing.cluster import Cluster, value_of, wait_until
 
@@ -222,6 +223,7 @@ def test_values_past_an_arena_are_refused_with_the_reason_and_nothing_is_evicted
 
 def test_connecting_to_what_never_answers_ends_in_its_time_and_leaves_the_interpreter_free(folder: Path) -> None:
     cluster = Cluster(folder, settings={"client.connect_timeout_ms": 300})
+    load_or_create_secret(cluster.folder)  # without one a client does not even try
     turns = 0
     ended = threading.Event()
 
