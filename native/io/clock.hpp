@@ -1,9 +1,8 @@
 // Time, as the io room sees it.
 #pragma once
 
-#include <time.h>
-
 #include <cstdint>
+#include <ctime>
 
 namespace moonpool {
 

@@ -1,7 +1,9 @@
 // One accepted connection of a server, and what a server does with its connections.
 #pragma once
 
+#include <exception>
 #include <string>
+#include <utility>
 
 #include "io/frame_stream.hpp"
 #include "io/socket.hpp"
@@ -47,9 +49,13 @@ struct Connection {
 };
 
 // A peer broke the protocol or may not go on: it is told and the connection is closed.
-struct Refusal {
-  Reason reason = Reason::protocol;
-  const char* counter = "malformed_message";  // constant text
+struct Refusal : std::exception {
+  Refusal(Reason reason_given, const char* counter_given, std::string message_given)
+      : reason(reason_given), counter(counter_given), message(std::move(message_given)) {}
+  [[nodiscard]] const char* what() const noexcept override { return message.c_str(); }
+
+  Reason reason;
+  const char* counter;  // constant text
   std::string message;
 };
 

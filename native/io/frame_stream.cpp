@@ -34,6 +34,7 @@ void collect_descriptors(msghdr& message, std::deque<Descriptor>& into) {
 }
 
 ssize_t send_with(const Descriptor& socket, ConstBytes bytes, int descriptor) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): iovec serves reading and writing; this one is written from
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   Control control;
   msghdr message{};

@@ -1,11 +1,11 @@
 #include "io/session.hpp"
 
 #include <poll.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <system_error>
 #include <thread>
 
