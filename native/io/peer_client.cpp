@@ -136,7 +136,8 @@ std::optional<Answer> PeerClient::refuse_if_silent(Session& session) {
 }
 
 Answer PeerClient::noted(Answer answer) {
-  if (answer.reason != Reason::none && !(answer.reason == Reason::timed_out && answer.asked)) { return answer; }
+  const bool silent = answer.reason == Reason::timed_out && answer.asked;  // it took the question and said nothing
+  if (answer.reason != Reason::none && !silent) { return answer; }
   State& current = state();
   const std::lock_guard lock(current.mutex);
   if (answer.reason == Reason::none) {
