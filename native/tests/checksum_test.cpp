@@ -41,7 +41,7 @@ std::vector<std::size_t> telling_lengths() {
   return lengths;
 }
 
-void gives_the_published_values() {
+TEST_CASE("gives the published values") {
   CHECK(crc32c(bytes_of("123456789")) == 0xe3069283U);
   CHECK(crc32c({}) == 0U);
   // RFC 3720, B.4
@@ -50,7 +50,7 @@ void gives_the_published_values() {
   CHECK(crc32c(ones) == 0x62a8ab43U);
 }
 
-void all_paths_agree_at_every_length_and_alignment() {
+TEST_CASE("all paths agree at every length and alignment") {
   INFO("replay with MOONPOOL_SEED=" << test::seed());
   std::mt19937_64 random(test::seed());
   for (const std::size_t length : telling_lengths()) {
@@ -71,7 +71,7 @@ void all_paths_agree_at_every_length_and_alignment() {
   }
 }
 
-void continues_from_the_bytes_before_and_combines() {
+TEST_CASE("continues from the bytes before and combines") {
   INFO("replay with MOONPOOL_SEED=" << test::seed());
   std::mt19937_64 random(test::seed());
   for (int turn = 0; turn < 200; ++turn) {
@@ -87,7 +87,7 @@ void continues_from_the_bytes_before_and_combines() {
   }
 }
 
-void combines_with_lengths_that_no_memory_holds() {
+TEST_CASE("combines with lengths that no memory holds") {
   // Appending zero bytes in two steps must equal one step, also past 2^32.
   const std::uint32_t start = 0x12345678;
   const std::uint64_t huge = (1ULL << 40) + 12345;

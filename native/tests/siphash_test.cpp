@@ -46,13 +46,13 @@ std::string hex(const Digest& digest) {
   return text;
 }
 
-void matches_the_reference_vectors() {
+TEST_CASE("matches the reference vectors") {
   for (const auto& [input_bytes, digest] : vectors) {
     CHECK(hex(siphash128(counting_key(), counting_bytes(input_bytes))) == std::string(digest));
   }
 }
 
-void key_digest_is_that_of_tenant_and_key_together() {
+TEST_CASE("key digest is that of tenant and key together") {
   const std::string_view key = "prompt/0001";
   std::vector<std::byte> joined = counting_bytes(8);  // tenant 0x0706050403020100
   joined.insert(joined.end(), std::as_bytes(std::span(key)).begin(), std::as_bytes(std::span(key)).end());
