@@ -1,0 +1,1 @@
+"""A seeded discrete-event simulator of a serving fleet, and what it reads: traces, workloads, block caches."""
