@@ -1,10 +1,13 @@
-"""What work costs in seconds: the contracts of the cost models."""
+"""What work costs in seconds: the contracts of the cost models, and the three that a policy needs together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
+from moonpool.scheduling.decode_cost import FittedDecode
+from moonpool.scheduling.prefill_cost import FittedPrefill
+from moonpool.scheduling.transfer_cost import SharedLink
 from moonpool.scheduling.workers import Worker
 
 
@@ -39,3 +42,8 @@ class Costs:
     prefill: PrefillCost
     decode: DecodeCost
     transfer: TransferCost
+
+
+def mooncake_costs(prefill: PrefillCost | None = None) -> Costs:
+    """The Mooncake paper's machine: 8 x A800 and LLaMA3-70B a worker, 87 GB/s between workers."""
+    return Costs(FittedPrefill() if prefill is None else prefill, FittedDecode(), SharedLink())
