@@ -15,7 +15,15 @@ from moonpool.errors import MoonpoolError
 from moonpool.identity import RequestOutcome
 from moonpool.testing.bench_engines_faults import Load, Sample, fault_rows, quiet_rows
 from moonpool.testing.bench_engines_rows import Row, median_row, write_rows
-from moonpool.testing.bench_engines_sharing import Asker, Round, cost_rows, measure_rounds, pool_rows, sharing_rows
+from moonpool.testing.bench_engines_sharing import (
+    Asker,
+    Round,
+    UniquePrompts,
+    cost_rows,
+    measure_rounds,
+    pool_rows,
+    sharing_rows,
+)
 from moonpool.testing.bench_peers_services import Peer, install, transfer_flags
 from moonpool.testing.engines import Engine, EngineSpec
 
@@ -81,11 +89,15 @@ def test_engines_without_our_report_have_no_pool_rows() -> None:
 
 def test_cost_is_a_share_of_the_same_prompts_alone() -> None:
     rounds = [one_round(cold_ms=6060), one_round(cold_ms=6060)]
-    rows = by_name(cost_rows("m", rounds, [(2010.0, 2000.0), (1990.0, 2000.0)]))
+    unique = UniquePrompts(pairs=[(2010.0, 2000.0), (1990.0, 2000.0)], own_ms=12)
+    rows = by_name(cost_rows("m", rounds, unique))
     assert rows["m.cost.cold"].value == pytest.approx(0.01)
     assert rows["m.cost.unique"].value == pytest.approx(0)
+    assert rows["m.cost.unique.own_time"].value == pytest.approx(0.003)
     assert "within noise" in rows["m.cost.unique"].remark
-    assert not by_name(cost_rows("m", [], []))["m.cost.cold"].met
+    nothing = by_name(cost_rows("m", [], UniquePrompts()))
+    assert not nothing["m.cost.cold"].met
+    assert not nothing["m.cost.unique.own_time"].met
 
 
 def test_a_fault_is_measured_against_the_quiet_time() -> None:

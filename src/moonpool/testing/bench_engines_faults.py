@@ -1,17 +1,20 @@
-"""What a dead or silent node or directory costs the engines, under load.
+"""What a dead or silent node or directory costs the engines.
 
-Every engine has three askers, each with one request under way at a time:
+One asker sends one request at a time, to the engines in turn, so that they do not take the processors from each other
+and what is left is what the fault adds. Of each kind in turn:
 
 - `short`: fewer tokens than a block, so the pool has nothing to do with it;
 - `again`: a prefix that the engine has in its own cache;
 - `fresh`: a prompt nobody has seen, so the connector looks it up in vain and saves it.
 
-A quiet time of the same length comes first; what a fault adds is the difference to it.
+A quiet time of the same length lies before and after each fault; what a fault adds is the difference to both.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import secrets
 import signal
 import statistics
@@ -34,6 +37,7 @@ ADDED_MAX_LIMIT_MS = 1000.0
 BACK_LIMIT_S = 2.0
 BACK_SECONDS_MAX = 30
 LOAD_ROOM_COUNT = 1
+BACK_TEXT = "Guest {0}. " + "Please read the rules of the house and tell me which of them you like best. " * 4
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,25 +51,28 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load:
-    """Requests without a pause until it is told to end. `async with Load(…) as load:`."""
+    """Requests without a pause, one at a time, until it is told to end. `async with Load(…) as load:`."""
 
     def __init__(self, asker: Asker, engines: Sequence[Engine]) -> None:
         self.samples: list[Sample] = []
         self._asker = asker
         self._engines = engines
         self._ending = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._run(engine, kind)) for engine in self._engines for kind in KINDS]
+        self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(self, *error: object) -> None:
         self._ending.set()
-        await asyncio.gather(*self._tasks)
+        if self._task is not None:
+            await self._task
 
-    async def _run(self, engine: Engine, kind: str) -> None:
-        while not self._ending.is_set():
+    async def _run(self) -> None:
+        for kind, engine in itertools.cycle(itertools.product(KINDS, self._engines)):
+            if self._ending.is_set():
+                return
             sent_s = time.monotonic()
             try:
                 ttft_ms = await self._send(engine, kind)
@@ -103,24 +110,33 @@ FAULTS = (
 
 
 async def measure_faults(asker: Asker, engines: Sequence[Engine], *, stack: Stack, seconds: float) -> list[Row]:
-    """All faults in turn, `seconds` each, after a quiet time of the same length."""
-    asker.progress(f"quiet time under load, {seconds:.0f} s")
-    async with Load(asker, engines) as load:
-        await asyncio.sleep(seconds)
-    quiet = load.samples
-    rows = quiet_rows(quiet)
+    """All faults in turn, `seconds` each, with a quiet time of the same length around each."""
+    before = await _measure_quiet(asker, engines, seconds=seconds)
+    rows: list[Row] = []
+    quiet = list(before)
     for fault in FAULTS:
         asker.progress(f"{fault.name} for {seconds:.0f} s under load")
         try:
             samples, back_s = await _measure_fault(asker, engines, fault, stack=stack, seconds=seconds)
-            rows += fault_rows(fault.name, quiet, samples)
-            rows.append(Row(name=f"fault.{fault.name}.hits_back", value=back_s, unit="s", target=BACK_LIMIT_S,
-                            remark="from the restart to the first answer across"))  # fmt: skip
         except MoonpoolError as error:
             asker.progress(f"{fault.name}: {error}")
-            rows.append(Row(name=f"fault.{fault.name}.hits_back", value=float("nan"), unit="s", target=BACK_LIMIT_S,
-                            remark=str(error).splitlines()[0][:90]))  # fmt: skip
-    return rows
+            samples, back_s, remark = [], math.nan, str(error).splitlines()[0][:90]
+        else:
+            remark = "from the restart to the first answer across"
+        after = await _measure_quiet(asker, engines, seconds=seconds)
+        rows += fault_rows(fault.name, before + after, samples)
+        rows.append(Row(name=f"fault.{fault.name}.hits_back", value=back_s, unit="s", target=BACK_LIMIT_S,
+                        remark=remark))  # fmt: skip
+        quiet += after
+        before = after
+    return quiet_rows(quiet) + rows
+
+
+async def _measure_quiet(asker: Asker, engines: Sequence[Engine], *, seconds: float) -> list[Sample]:
+    asker.progress(f"quiet time under load, {seconds:.0f} s")
+    async with Load(asker, engines) as load:
+        await asyncio.sleep(seconds)
+    return load.samples
 
 
 async def _measure_fault(
@@ -145,18 +161,21 @@ def _actions(stack: Stack, fault: Fault) -> tuple[Callable[[], Awaitable[object]
 
 
 async def _seconds_until_hit(asker: Asker, engines: Sequence[Engine]) -> float:
-    """From now until the second engine has answered a request out of what the first stored since; nan: not in 30 s."""
+    """From now until the second engine has answered a request out of what the first stored since; nan: not in 30 s.
+
+    The prompts are of a few blocks, so that little of the time is the first engine's own prefill.
+    """
     started_s = time.monotonic()
     first, second = engines[0], engines[1]
     while time.monotonic() - started_s < BACK_SECONDS_MAX:
-        label = f"back {secrets.token_hex(4)}"
-        await asker.ask(first, label, 0, room_count=LOAD_ROOM_COUNT)
-        answer, request_id = await asker.ask(second, label, 1, room_count=LOAD_ROOM_COUNT)
+        question = BACK_TEXT.format(secrets.token_hex(4))
+        await asker.ask_text(first, question)
+        answer, request_id = await asker.ask_text(second, question)
         answered_s = time.monotonic()
         outcome = await asker.outcome(second, request_id)
         if outcome and outcome.applied_tokens:
             return answered_s - started_s - (answer.total_ms - answer.ttft_ms) / 1000
-    return float("nan")
+    return math.nan
 
 
 def quiet_rows(samples: Sequence[Sample]) -> list[Row]:
@@ -179,16 +198,23 @@ def fault_rows(name: str, quiet: Sequence[Sample], samples: Sequence[Sample]) ->
         before = [sample.ttft_ms for sample in quiet if sample.kind == kind and not sample.error]
         during = [sample.ttft_ms for sample in samples if sample.kind == kind and not sample.error]
         if not before or not during:
-            rows.append(Row(name=f"fault.{name}.{kind}.added_p50", value=float("nan"), unit="ms",
+            rows.append(Row(name=f"fault.{name}.{kind}.added_p50", value=math.nan, unit="ms",
                             target=ADDED_P50_LIMIT_MS, remark="no request ended"))  # fmt: skip
             continue
         added = statistics.median(during) - statistics.median(before)
         rows.append(Row(name=f"fault.{name}.{kind}.added_p50", value=added, unit="ms", target=ADDED_P50_LIMIT_MS,
-                        count=len(during)))  # fmt: skip
+                        noise=_median_noise_ms(before, during), count=len(during)))  # fmt: skip
         rows.append(Row(name=f"fault.{name}.{kind}.added_max", value=max(during) - statistics.median(before),
                         unit="ms", target=ADDED_MAX_LIMIT_MS, count=len(during),
                         remark=f"quiet max {max(before) - statistics.median(before):+.0f} ms"))  # fmt: skip
     return rows
+
+
+def _median_noise_ms(*groups: Sequence[float]) -> float | None:
+    """Two standard errors of a difference of medians: 1.253 times those of means, for values spread normally."""
+    if any(len(group) < 2 for group in groups):
+        return None
+    return 2 * 1.253 * math.sqrt(sum(statistics.variance(group) / len(group) for group in groups))
 
 
 async def measure_engine_killed(asker: Asker, engines: Sequence[Engine], *, count: int = 3) -> list[Row]:

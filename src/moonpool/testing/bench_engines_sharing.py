@@ -16,7 +16,7 @@ import msgspec
 
 from moonpool.identity import RequestOutcome
 from moonpool.testing.bench_engines_rows import Row, median_row
-from moonpool.testing.chat import Answer, Question, ask
+from moonpool.testing.chat import Answer, Message, Question, ask
 from moonpool.testing.demo_report import paired_difference
 from moonpool.testing.demo_stack import Stack
 from moonpool.testing.engines import Engine
@@ -54,15 +54,22 @@ class Asker:
         self.session = session
         self.progress = progress
         self.stack = stack
+        self.last_ids: dict[str, str] = {}  # engine → id of the last request that it has answered
         self._run = secrets.token_hex(3)
         self._count = 0
 
     async def ask(self, engine: Engine, label: str, question: int, *, room_count: int = 0) -> tuple[Answer, str]:
         """One request about the guide `label`, and its id. MoonpoolError when it fails."""
+        system = system_prompt(label, room_count=room_count) if room_count else system_prompt(label)
+        return await self.ask_text(engine, QUESTIONS[question], system=system)
+
+    async def ask_text(self, engine: Engine, text: str, *, system: str = "") -> tuple[Answer, str]:
+        """One request of these words, and its id. MoonpoolError when it fails."""
         self._count += 1
         request_id = f"bench-{self._run}-{self._count:05d}"
-        system = system_prompt(label, room_count=room_count) if room_count else system_prompt(label)
-        messages = ({"role": "system", "content": system}, {"role": "user", "content": QUESTIONS[question]})
+        messages: tuple[Message, ...] = ({"role": "user", "content": text},)
+        if system:
+            messages = ({"role": "system", "content": system}, *messages)
         answer = await ask(
             self.session,
             engine.url,
@@ -70,6 +77,7 @@ class Asker:
                 model=engine.spec.model_name, messages=messages, token_count_max=TOKEN_COUNT, request_id=request_id
             ),
         )
+        self.last_ids[engine.spec.name] = request_id
         return answer, request_id
 
     async def outcome(self, engine: Engine, request_id: str) -> RequestOutcome | None:
@@ -105,8 +113,9 @@ async def measure_rounds(
             outcome=await asker.outcome(second, across_id),
         )
         asker.progress(
-            f"  prefix {number + 1} of {count}: cold {measured.cold_ms:.0f}, across {measured.across_ms:.0f}, "
-            f"local {measured.local_a_ms:.0f} / {measured.local_b_ms:.0f} ms"
+            f"  prefix {number + 1} of {count}: cold {measured.cold_ms:.0f}, across {measured.across_ms:.0f}"
+            + (f" (load {measured.outcome.load_ms:.0f})" if measured.outcome else "")
+            + f", local {measured.local_a_ms:.0f} / {measured.local_b_ms:.0f} ms"
             + (f", alone {apart[0]:.0f} / {apart[1]:.0f} ms" if apart else "")
         )
         rounds.append(measured)
@@ -119,8 +128,18 @@ async def _ask_alone(asker: Asker, engine: Engine, label: str) -> tuple[float, f
     return cold.ttft_ms, local.ttft_ms
 
 
-async def measure_unique(asker: Asker, engine: Engine, *, alone: Engine, count: int) -> list[tuple[float, float]]:
-    """TTFT in ms of prompts that share nothing: on the engine and, the same ones, on the engine without a connector."""
+class UniquePrompts(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompts that share nothing: TTFT of each in ms, on the engine and on the one without a connector; and the time
+    of the connector inside the engine's steps for all of them.
+    """
+
+    pairs: Sequence[tuple[float, float]] = ()
+    own_ms: float | None = None
+
+
+async def measure_unique(asker: Asker, engine: Engine, *, alone: Engine, count: int) -> UniquePrompts:
+    """The same prompts on both engines, which take turns in being the first."""
+    own_before_ms = await _own_ms(asker, engine)
     pairs = []
     for number in range(count):
         label = f"unique {secrets.token_hex(3)}"
@@ -130,7 +149,19 @@ async def measure_unique(asker: Asker, engine: Engine, *, alone: Engine, count: 
             measured[one.spec.name] = answer.ttft_ms
         pairs.append((measured[engine.spec.name], measured[alone.spec.name]))
         asker.progress(f"  unique prompt {number + 1} of {count}: {pairs[-1][0]:.0f}, alone {pairs[-1][1]:.0f} ms")
-    return pairs
+    own_after_ms = await _own_ms(asker, engine)
+    if own_before_ms is None or own_after_ms is None:
+        return UniquePrompts(pairs=pairs)
+    return UniquePrompts(pairs=pairs, own_ms=own_after_ms - own_before_ms)
+
+
+async def _own_ms(asker: Asker, engine: Engine) -> float | None:
+    """The connector's time inside the engine's steps until now, as it counts it; None for engines without ours."""
+    last_id = asker.last_ids.get(engine.spec.name)
+    if asker.stack is None or not engine.spec.connector_flags or last_id is None:
+        return None
+    counters = await asker.stack.counters(engine.spec.name, request_id=last_id)
+    return counters.save_ms_total + counters.schedule_ms_total
 
 
 def sharing_rows(name: str, rounds: Sequence[Round]) -> list[Row]:
@@ -167,15 +198,27 @@ def pool_rows(name: str, rounds: Sequence[Round], *, block_tokens: int = 32) -> 
     ]  # fmt: skip
 
 
-def cost_rows(name: str, rounds: Sequence[Round], unique: Sequence[tuple[float, float]]) -> list[Row]:
-    """What the connector costs where nothing can be shared, as a share of the TTFT without it."""
+def cost_rows(name: str, rounds: Sequence[Round], unique: UniquePrompts) -> list[Row]:
+    """What the connector costs where nothing can be shared, as a share of the TTFT without it.
+
+    `own_time` is free of the machine's noise: the time that the connector itself took inside the engine's steps.
+    """
     cold = [(item.cold_ms, item.cold_alone_ms) for item in rounds if item.cold_alone_ms is not None]
     local = [(item.local_a_ms, item.local_alone_ms) for item in rounds if item.local_alone_ms is not None]
     return [
         _cost_row(f"{name}.cost.cold", cold, target=COST_SHARE_LIMIT),
-        _cost_row(f"{name}.cost.unique", unique, target=COST_SHARE_LIMIT),
+        _cost_row(f"{name}.cost.unique", unique.pairs, target=COST_SHARE_LIMIT),
+        _own_time_row(f"{name}.cost.unique.own_time", unique),
         _cost_row(f"{name}.cost.local_hit", local, target=None),
     ]
+
+
+def _own_time_row(name: str, unique: UniquePrompts) -> Row:
+    ttft_ms = sum(measured for measured, _ in unique.pairs)
+    if unique.own_ms is None or not ttft_ms:
+        return Row(name=name, value=math.nan, unit="of TTFT", target=COST_SHARE_LIMIT, remark="not counted")
+    return Row(name=name, value=unique.own_ms / ttft_ms, unit="of TTFT", target=COST_SHARE_LIMIT,
+               count=len(unique.pairs), remark=f"{unique.own_ms / len(unique.pairs):.1f} ms a prompt")  # fmt: skip
 
 
 def _cost_row(name: str, pairs: Sequence[tuple[float, float]], *, target: float | None) -> Row:

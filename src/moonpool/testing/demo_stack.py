@@ -15,7 +15,8 @@ from typing import Any, Self
 import msgspec
 
 from moonpool.errors import MoonpoolError
-from moonpool.identity import RequestOutcome
+from moonpool.identity import EngineCounters, RequestOutcome
+from moonpool.pool.evidence import described_engines
 from moonpool.testing.processes import POLL_S, Child, Progress
 
 READY_SECONDS_MAX = 90
@@ -144,8 +145,7 @@ class Stack:
         deadline_s = time.monotonic() + OUTCOME_SECONDS_MAX
         while True:
             for found in read_report(self.report_path(engine_name)):
-                # vLLM puts its kind before, and a random tail behind, the id that was sent.
-                if f"-{request_id}-" in f"-{found.request_id}-":
+                if _is_of(found, request_id):
                     return found
             if time.monotonic() > deadline_s:
                 raise MoonpoolError(
@@ -153,6 +153,26 @@ class Stack:
                     kind="timed_out",
                 )
             await asyncio.sleep(POLL_S)
+
+    async def counters(self, engine_name: str, *, request_id: str) -> EngineCounters:
+        """What the engine's scheduler had counted when this request, one of its last, was finished, or a little later.
+
+        MoonpoolError when it tells the node nothing of it within 5 s.
+        """
+        deadline_s = time.monotonic() + OUTCOME_SECONDS_MAX
+        while True:
+            code, text = await self.command("stat", "--json", "--runtime-folder", str(self.folder))
+            for engine in described_engines([json.loads(text)]) if code == 0 else ():
+                if engine.engine_id == engine_name and any(_is_of(outcome, request_id) for outcome in engine.outcomes):
+                    return engine.counters
+            if time.monotonic() > deadline_s:
+                raise MoonpoolError(f"engine {engine_name} told the node nothing of {request_id}", kind="timed_out")
+            await asyncio.sleep(POLL_S)
+
+
+def _is_of(outcome: RequestOutcome, request_id: str) -> bool:
+    # vLLM puts its kind before, and a random tail behind, the id that was sent.
+    return f"-{request_id}-" in f"-{outcome.request_id}-"
 
 
 def read_report(path: Path) -> list[RequestOutcome]:
