@@ -27,9 +27,9 @@ import msgspec
 from moonpool.errors import MoonpoolError
 from moonpool.testing.bench_engines_rows import Row
 from moonpool.testing.bench_engines_sharing import Asker
-from moonpool.testing.chat import Question, ask
 from moonpool.testing.demo_stack import Stack
 from moonpool.testing.engines import Engine
+from moonpool.testing.workload import QUESTIONS, system_prompt
 
 KINDS = ("short", "again", "fresh")
 ADDED_P50_LIMIT_MS = 10.0
@@ -85,11 +85,11 @@ class Load:
 
     async def _send(self, engine: Engine, kind: str) -> float:
         if kind == "short":
-            question = Question(model=engine.spec.model_name, messages=({"role": "user", "content": "Hello"},),
-                                token_count_max=2)  # fmt: skip
-            return (await ask(self._asker.session, engine.url, question)).ttft_ms
+            answer, _ = await self._asker.ask_text(engine, "Hello", token_count_max=1)
+            return answer.ttft_ms
         label = "always" if kind == "again" else secrets.token_hex(5)
-        answer, _ = await self._asker.ask(engine, label, 0, room_count=LOAD_ROOM_COUNT)
+        system = system_prompt(label, room_count=LOAD_ROOM_COUNT)
+        answer, _ = await self._asker.ask_text(engine, QUESTIONS[0], system=system, token_count_max=1)
         return answer.ttft_ms
 
 
@@ -169,8 +169,8 @@ async def _seconds_until_hit(asker: Asker, engines: Sequence[Engine]) -> float:
     first, second = engines[0], engines[1]
     while time.monotonic() - started_s < BACK_SECONDS_MAX:
         question = BACK_TEXT.format(secrets.token_hex(4))
-        await asker.ask_text(first, question)
-        answer, request_id = await asker.ask_text(second, question)
+        await asker.ask_text(first, question, token_count_max=1)
+        answer, request_id = await asker.ask_text(second, question, token_count_max=1)
         answered_s = time.monotonic()
         outcome = await asker.outcome(second, request_id)
         if outcome and outcome.applied_tokens:

@@ -63,7 +63,9 @@ class Asker:
         system = system_prompt(label, room_count=room_count) if room_count else system_prompt(label)
         return await self.ask_text(engine, QUESTIONS[question], system=system)
 
-    async def ask_text(self, engine: Engine, text: str, *, system: str = "") -> tuple[Answer, str]:
+    async def ask_text(
+        self, engine: Engine, text: str, *, system: str = "", token_count_max: int = TOKEN_COUNT
+    ) -> tuple[Answer, str]:
         """One request of these words, and its id. MoonpoolError when it fails."""
         self._count += 1
         request_id = f"bench-{self._run}-{self._count:05d}"
@@ -74,7 +76,7 @@ class Asker:
             self.session,
             engine.url,
             Question(
-                model=engine.spec.model_name, messages=messages, token_count_max=TOKEN_COUNT, request_id=request_id
+                model=engine.spec.model_name, messages=messages, token_count_max=token_count_max, request_id=request_id
             ),
         )
         self.last_ids[engine.spec.name] = request_id
