@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 
 from moonpool.scheduling.costs import DecodeCost
 from moonpool.scheduling.fleet import Fleet
@@ -112,13 +113,13 @@ def _ttft_rejection(placement: Placement, fleet: Fleet) -> Rejection | None:
 
 
 def _tbt_rejection(cost: DecodeCost, fleet: Fleet, request: Request, *, request_count: int) -> Rejection | None:
-    """With ``request_count`` others spread evenly over the decode workers, each with today's mean KV."""
+    """With ``request_count`` others spread evenly over the decode workers, each with today's mean KV, and this one."""
     workers = fleet.decode_worker_count
     if workers == 0:
         return Rejection(Refusal.NO_WORKER, RETRY_SECONDS_MIN)
     mean_kv_tokens = fleet.kv_tokens / fleet.decode_count if fleet.decode_count else request.tokens
-    batch = (request_count + 1) / workers
-    tbt_seconds = cost.tbt_seconds(round(batch), round(batch * mean_kv_tokens))
+    batch = math.ceil((request_count + 1) / workers)
+    tbt_seconds = cost.tbt_seconds(batch, round(batch * mean_kv_tokens))
     return Rejection(Refusal.TBT, RETRY_SECONDS_MIN) if tbt_seconds > fleet.limits.tbt_seconds else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moonpool.scheduling.regression import RecursiveLeastSquares
+from moonpool.scheduling.regression import ForgettingLeastSquares
 from moonpool.scheduling.table import Grid
 
 
@@ -37,7 +37,7 @@ class OnlineDecode:
 
     def __init__(self, prior: FittedDecode | None = None, *, forgetting: float = 0.995) -> None:
         start = FittedDecode() if prior is None else prior
-        self._fit = RecursiveLeastSquares(
+        self._fit = ForgettingLeastSquares(
             [
                 start.fixed_seconds,
                 start.per_kv_token_seconds * _KV_TOKENS,

@@ -135,12 +135,21 @@ class Fleet:
 
     def least_loaded(self, now_seconds: float, *, count: int, turn: int) -> list[Worker]:
         """At most ``count`` of the least loaded prefill workers. Idle ones are equal: ``turn`` rotates among them."""
-        idle_count = bisect.bisect_right(self._prefill, (now_seconds, len(self.workers)))
-        if idle_count <= count:
-            return [worker for worker, _ in zip(self.prefill_workers(now_seconds), range(count), strict=False)]
-        workers, limit, start = self.workers, self.limits.queue_count, turn % idle_count
-        ids = (self._prefill[(start + step) % idle_count][1] for step in range(count))
-        return [workers[worker_id] for worker_id in ids if workers[worker_id].queue_count < limit]
+        order, workers, limits = self._prefill, self.workers, self.limits
+        idle_count = self.idle_count(now_seconds)
+        horizon = now_seconds + limits.queue_seconds
+        found: list[Worker] = []
+        for step in range(len(order)):
+            busy_until, worker_id = order[(turn + step) % idle_count if step < idle_count else step]
+            if len(found) == count or busy_until > horizon:
+                break
+            if workers[worker_id].queue_count < limits.queue_count:
+                found.append(workers[worker_id])
+        return found
+
+    def idle_count(self, now_seconds: float) -> int:
+        """Ready prefill workers with nothing to do."""
+        return bisect.bisect_right(self._prefill, (now_seconds, len(self.workers)))
 
     @property
     def prefill_count(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from moonpool.scheduling.regression import RecursiveLeastSquares
+from moonpool.scheduling.regression import ForgettingLeastSquares
 from moonpool.scheduling.table import Grid
 
 
@@ -46,13 +46,13 @@ _TOKENS, _SQUARES = 1e4, 1e8
 class OnlinePrefill:
     """Learns the same four terms from measured prompts; starts from a prior and never answers below zero.
 
-    Recursive least squares with forgetting: an engine that changed (other GPUs, other batch limits) is learnt anew
+    Least squares with forgetting: an engine that changed (other GPUs, other batch limits) is learnt anew
     within about ``1 / (1 - forgetting)`` prompts. A fixed cost for every prompt is learnt as well.
     """
 
     def __init__(self, prior: FittedPrefill | None = None, *, forgetting: float = 0.995) -> None:
         start = FittedPrefill() if prior is None else prior
-        self._fit = RecursiveLeastSquares(
+        self._fit = ForgettingLeastSquares(
             [
                 start.per_token_seconds * _TOKENS,
                 start.per_square_seconds * _SQUARES,
