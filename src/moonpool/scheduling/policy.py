@@ -21,8 +21,9 @@ class CostPolicySettings:
         holder_count: how many holders of the longest prefixes are looked at.
         spare_count: how many of the least loaded workers are looked at.
         copy_price: what a fetched copy costs the cache that it goes to, as a share of the prefill time that it saves:
-            it pushes out blocks that somebody may want again.
-        followers: how many typical requests are imagined to come right after this one.
+            it pushes out blocks that somebody may want again. Falls with the share of workers that are busy: where
+            many are idle, computing those again delays nobody.
+        followers: how many typical requests are imagined to come after this one, at the present rate.
         regard: the weight of a second of their waiting against a second of this request's.
         tail_share: a request whose first token would come later than this share of the recent ones does not step back
             for others.
@@ -31,10 +32,10 @@ class CostPolicySettings:
 
     holder_count: int = 16
     spare_count: int = 8
-    copy_price: float = 0.1
-    followers: int = 4
+    copy_price: float = 0.2
+    followers: int = 8
     regard: float = 0.3
-    tail_share: float = 0.95
+    tail_share: float = 0.9
     fetch_deadline_seconds: float = 10.0
 
 
@@ -62,7 +63,7 @@ class CostPolicy:
             return no_prefill_worker(fleet, now_seconds)
         chosen = self._best(placements, queues)
         self._chosen_turn[chosen.worker_id] = self._turn
-        self._recent.add(chosen)
+        self._recent.add(chosen, now_seconds)
         return chosen
 
     def _candidates(
@@ -72,8 +73,11 @@ class CostPolicy:
         settings, prefixes, estimator = self.settings, request.prefixes, self._estimator
         hits = prefixes.longest(settings.holder_count)
         longest = hits[0] if hits else None
-        spare = fleet.least_loaded(now_seconds, count=settings.spare_count, turn=self._turn)
+        # One queue more than followers, so that their waiting is right wherever this request goes.
+        spare_count = max(settings.spare_count, settings.followers + 1)
+        spare = fleet.least_loaded(now_seconds, count=spare_count, turn=self._turn)
         queues = {worker.worker_id: worker.queue_seconds(now_seconds) for worker in spare}
+        busy_share = 1.0 - fleet.idle_count(now_seconds) / max(1, fleet.prefill_count)
         held: dict[int, Hit] = {hit.worker_id: hit for hit in hits}
         for worker_id in queues:
             if worker_id not in held:
@@ -88,7 +92,7 @@ class CostPolicy:
             if longest is not None and longest.tokens > own.tokens:
                 fetched = estimator.fetched(request, fleet, now_seconds, worker=worker, held=(own, longest))
                 if fetched is not None and fetched.ttft_seconds < placed.ttft_seconds:
-                    price = settings.copy_price * (placed.prefill_seconds - fetched.prefill_seconds)
+                    price = settings.copy_price * busy_share * (placed.prefill_seconds - fetched.prefill_seconds)
                     placed = fetched
             placements.append((placed, price))
         return placements, queues
@@ -114,24 +118,24 @@ class CostPolicy:
 
     def _waiting(self, queues: dict[int, float], placed: Placement | None) -> float:
         """Seconds that the followers would wait together, each taking the shortest queue, after this placement."""
-        waits = sorted(
+        free_at = sorted(
             placed.ttft_seconds if placed is not None and worker_id == placed.worker_id else wait
             for worker_id, wait in queues.items()
         )
-        total = 0.0
-        for _ in range(self.settings.followers):
-            if not waits:
-                break
-            shortest = waits.pop(0)
-            total += shortest
-            bisect.insort(waits, shortest + self._recent.typical_seconds)
+        total = at = 0.0
+        for _ in range(self.settings.followers if free_at else 0):
+            at += self._recent.gap_seconds
+            start = max(at, free_at.pop(0))
+            total += start - at
+            bisect.insort(free_at, start + self._recent.typical_seconds)
         return total
 
 
 class Recent:
-    """What the last few hundred placements were like: the typical prefill, and where the tail of the TTFT begins."""
+    """What the last few hundred placements were like: the gaps, the typical prefill, where the tail begins."""
 
     def __init__(self, tail_share: float, *, memory: int = 500, every: int = 50) -> None:
+        self.gap_seconds = 0.0
         self.typical_seconds = 0.0
         self.tail_seconds = 0.0
         self._tail_share = tail_share
@@ -139,9 +143,12 @@ class Recent:
         self._count = 0
         self._prefills: deque[float] = deque(maxlen=memory)
         self._ttfts: deque[float] = deque(maxlen=memory)
+        self._times: deque[float] = deque(maxlen=memory)
 
-    def add(self, placed: Placement) -> None:
-        """A placement was chosen."""
+    def add(self, placed: Placement, now_seconds: float) -> None:
+        """A placement was chosen now."""
+        self._times.append(now_seconds)
+        self.gap_seconds = (now_seconds - self._times[0]) / len(self._times)
         self._prefills.append(placed.prefill_seconds)
         self._ttfts.append(placed.ttft_seconds)
         self._count += 1
