@@ -97,7 +97,10 @@ Answer Session::exchange(MessageType type, std::vector<std::byte> frame, Deadlin
 Answer Session::exchange_in_turn(MessageType type, std::vector<std::byte> frame, Deadline deadline) {
   Answer answer;
   answer.reason = Reason::unavailable;
-  if (broken_.load() || abandoned_.size() >= abandoned_count_max || stream_.unsent_bytes() >= unsent_bytes_max) {
+  make_room(deadline);
+  if (broken_.load() || crowded()) {
+    answer.reason = broken_.load() ? Reason::unavailable : Reason::timed_out;
+    answer.asked = true;
     answer.message = last_words_;
     return answer;
   }
@@ -121,6 +124,22 @@ Answer Session::exchange_in_turn(MessageType type, std::vector<std::byte> frame,
     answer.message = last_words_;
   }
   return answer;
+}
+
+bool Session::crowded() const {
+  return abandoned_.size() >= abandoned_count_max || stream_.unsent_bytes() >= unsent_bytes_max;
+}
+
+// A peer that was silent for long has left too much unsent or unanswered to ask more. Whoever asks next waits for it
+// like for an answer, so that a peer that speaks again is heard.
+void Session::make_room(Deadline deadline) {
+  Answer nobody;
+  Heard heard = Heard::something;
+  while (!broken_.load() && crowded() && heard == Heard::something) {
+    const bool flushed = stream_.flush();
+    heard = listen(deadline);
+    if (take_frames(0, nobody) == Step::broken || heard == Heard::the_end || !flushed) { broken_.store(true); }
+  }
 }
 
 // Takes what comes before the deadline. "Something" also means that the socket takes more of what is unsent.
@@ -226,10 +245,8 @@ void Session::flush_queued() {
 void Session::end_turn(Turn::Guard turn) {
   while (turn) {
     const bool sendable = !broken_.load() && stream_.unsent_bytes() < unsent_bytes_max;
-    if (sendable) {
-      flush_queued();
-      if (!stream_.flush()) { broken_.store(true); }
-    }
+    if (sendable) { flush_queued(); }
+    if (!broken_.load() && !stream_.flush()) { broken_.store(true); }
     turn.give();
     const std::lock_guard lock(queue_mutex_);
     if (sendable && !(releases_.empty() && posts_.empty())) { turn = turn_.take_if_free(); }

@@ -107,6 +107,8 @@ class Session {
   Step take_frames(std::uint32_t request_id, Answer& answer);
   bool take_frame(const Frame& frame, std::uint32_t request_id, Answer& answer);
   void take_late(MessageType type, const Frame& frame);
+  [[nodiscard]] bool crowded() const;
+  void make_room(Deadline deadline);
   void flush_queued();
   void keep(const std::shared_ptr<Mapping>& mapping);
   void forget_arenas();

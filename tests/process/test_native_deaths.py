@@ -255,6 +255,23 @@ def test_a_stopped_node_costs_one_timeout_and_then_nothing_until_it_answers() ->
         assert client.info["reconnect_count"] == 0
 
 
+def test_a_node_that_was_silent_until_nothing_more_could_be_asked_is_heard_again() -> None:
+    with Bed() as bed:
+        node = bed.node()
+        client = bed.client()
+        assert put(client, {"key": b"value"}) == [Status.STORED]
+        many = [b"%06d" % number + bytes(1000) for number in range(4096)]  # one question of 4 MiB
+        node.send(signal.SIGSTOP)
+        reasons = set()
+        for _ in range(4):  # more than a connection keeps unsent
+            reasons.add(client.exists(many, timeout_ms=20).reasons[0])
+            assert client.connect(20)[0] == Reason.NONE  # closes the breaker: the next question is asked at once
+        assert reasons == {Reason.TIMED_OUT}
+        node.send(signal.SIGCONT)
+        wait_until(lambda: client.exists([b"key"], timeout_ms=1000).statuses == [Status.HIT])
+        assert client.info["reconnect_count"] == 0
+
+
 def test_connecting_to_nobody_or_to_somebody_stopped_fails_in_bounded_time() -> None:
     with Bed() as bed:
         listener = socket.socket(socket.AF_UNIX)
