@@ -29,7 +29,8 @@ struct Traffic {
 
 struct Connection {
   enum class State : std::uint8_t { greeting, proving, ready };
-  Connection(ConnectionId number, Descriptor socket) : id(number), stream(std::move(socket)) {}
+  Connection(ConnectionId number, Descriptor socket)
+      : id(number), stream(std::move(socket), FrameStream::Descriptors::refused) {}
 
   ConnectionId id;
   FrameStream stream;

@@ -89,16 +89,24 @@ void FrameServer::ready(ConnectionId id, std::uint32_t epoll_events) {
   if (found == connections_.end()) { return; }
   Connection& connection = *found->second;
   bool ended = false;
-  if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !connection.paused) {
-    ended = connection.stream.receive() == FrameStream::Received::ended;
-    connection.heard_ms = boot_ms();
-  }
+  if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !connection.paused) { ended = !receive(connection); }
   pump(connection);
   // pump() may have closed it; what is closed stays readable until closed_ is emptied.
   if (connections_.contains(id) && (ended || (epoll_events & EPOLLERR) != 0)) {
     drop(connection, has_exited(connection.peer) ? Ending::exited : Ending::lost);
   }
   closed_.clear();
+}
+
+// False: nothing more comes, or there is no memory for it.
+bool FrameServer::receive(Connection& connection) {
+  connection.heard_ms = boot_ms();
+  try {
+    return connection.stream.receive() != FrameStream::Received::ended;
+  } catch (const std::bad_alloc&) {  // one connection's large message must not end the process for all
+    count("refused_memory");
+    return false;
+  }
 }
 
 // Serves what was received, as long as the peer takes its replies.

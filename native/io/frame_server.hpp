@@ -55,6 +55,7 @@ class FrameServer {
   void accept_all();
   void adopt(Descriptor socket);
   void ready(ConnectionId id, std::uint32_t epoll_events);
+  [[nodiscard]] bool receive(Connection& connection);
   void pump(Connection& connection);
   bool serve_received(Connection& connection);
   void serve(Connection& connection, const Frame& frame);

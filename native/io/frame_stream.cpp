@@ -100,8 +100,10 @@ FrameStream::Received FrameStream::receive() {
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
+  if (descriptors_ == Descriptors::taken) {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+  }
   ssize_t count = 0;
   do { count = ::recvmsg(socket_.number(), &message, MSG_CMSG_CLOEXEC); } while (count < 0 && errno == EINTR);
   if (count > 0) {

@@ -36,7 +36,10 @@ inline void append_empty_frame(std::vector<std::byte>& into, FrameHeader header)
 
 class FrameStream {
  public:
-  explicit FrameStream(Descriptor socket) : socket_(std::move(socket)) {}
+  // Whether descriptors that come with the bytes are wanted. Where they are not, the system closes them: a peer that
+  // sends some must not fill this process's table of open files.
+  enum class Descriptors : std::uint8_t { refused, taken };
+  FrameStream(Descriptor socket, Descriptors descriptors) : socket_(std::move(socket)), descriptors_(descriptors) {}
 
   enum class Received : std::uint8_t { some, nothing_yet, ended };
   // Takes what is there, at most receive_bytes_max, and descriptors that came with it.
@@ -66,6 +69,7 @@ class FrameStream {
   void make_room();
 
   Descriptor socket_;
+  Descriptors descriptors_;
   std::vector<std::byte> input_;
   std::size_t filled_ = 0;
   std::size_t consumed_ = 0;

@@ -54,7 +54,7 @@ void Publisher::connect() {
     disconnect();
     return;
   }
-  stream_ = std::make_unique<FrameStream>(std::move(socket));
+  stream_ = std::make_unique<FrameStream>(std::move(socket), FrameStream::Descriptors::refused);
   state_ = State::greeting;
   greeting_since_ms_ = boot_ms();
   watched_events_ = EPOLLIN;

@@ -39,7 +39,8 @@ bool is_reply(const Frame& frame, MessageType type) {
 
 }  // namespace
 
-Session::Session(Descriptor socket) : stream_(std::move(socket)), fork_count_(fork_count()) {}
+Session::Session(Descriptor socket)
+    : stream_(std::move(socket), FrameStream::Descriptors::taken), fork_count_(fork_count()) {}
 
 Session::~Session() {
   if (!of_this_process() || broken_.load() || info_.incarnation == 0) { return; }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pickle
+import resource
 import socket
 import struct
 from pathlib import Path
@@ -18,9 +20,10 @@ from moonpool.types import Status
 
 pytestmark = pytest.mark.process
 
-HELLO, AUTHENTICATE, RESERVE, COMMIT, WRITE, HOLD, READ, ARENA = 1, 2, 3, 4, 7, 8, 10, 23
+HELLO, AUTHENTICATE, RESERVE, COMMIT, WRITE, HOLD, READ, EXISTS, PING, ARENA = 1, 2, 3, 4, 7, 8, 10, 11, 22, 23
 ERROR = 0x1FF
 MAGIC = 0x314C4F4F504E4D4D
+FRAME_PAYLOAD_BYTES_MAX = 4 << 20
 LIMITS = {"handshake_ms": 300, "frame_ms": 300}
 
 
@@ -208,6 +211,42 @@ def test_too_many_connections_are_refused_and_the_first_ones_served() -> None:
             raw.socket.close()
         wait_until(lambda: late.connect(5000)[0] == 0)
         late.close()
+
+
+def test_descriptors_that_nobody_asked_for_are_not_kept() -> None:
+    with Bed() as bed:
+        node = bed.node()
+        open_files = Path(f"/proc/{node.process.pid}/fd")
+        with Raw(bed.node_path) as raw:
+            raw.greet()
+            before = len(list(open_files.iterdir()))
+            for _ in range(50):  # with whole frames, and with bytes of one
+                socket.send_fds(raw.socket, [frame(PING, b"")], [raw.socket.fileno()] * 4)
+                assert raw.hear()[0] == PING | 0x100
+            for byte in frame(PING, b"")[:-1]:
+                socket.send_fds(raw.socket, [bytes([byte])], [raw.socket.fileno()] * 4)
+            lives(bed, node)
+            assert len(list(open_files.iterdir())) <= before + 4  # those of `lives`
+        lives(bed, node)
+
+
+def test_messages_for_which_there_is_no_memory_end_their_connections_and_nothing_else() -> None:
+    with Bed() as bed:
+        node = bed.node()
+        lines = Path(f"/proc/{node.process.pid}/status").read_text().splitlines()
+        mapped = next(int(line.split()[1]) for line in lines if line.startswith("VmSize")) << 10
+        crowd = [Raw(bed.node_path) for _ in range(64)]
+        for raw in crowd:
+            raw.greet()
+        resource.prlimit(node.process.pid, resource.RLIMIT_AS, (mapped + (1 << 20), resource.RLIM_INFINITY))
+        for raw in crowd:  # together four times what an allocator has in reserve
+            with contextlib.suppress(ConnectionError):
+                raw.send(frame(EXISTS, bytes(128 << 10), payload_bytes=FRAME_PAYLOAD_BYTES_MAX))
+        wait_until(lambda: node.counters().get("refused_memory", 0) > 0)
+        for raw in crowd:
+            raw.socket.close()
+        resource.prlimit(node.process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        lives(bed, node)
 
 
 def test_a_peer_that_never_reads_its_answers_is_not_buffered_without_bound() -> None:
