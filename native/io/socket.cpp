@@ -9,13 +9,19 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
+#include <thread>
+
+#include "io/clock.hpp"
 
 namespace moonpool {
 namespace {
 
 constexpr int option_peer_process = 77;  // SO_PEERPIDFD, since Linux 6.5
+constexpr std::uint64_t lock_ms_max = 2'000;
+constexpr std::chrono::milliseconds lock_pause{5};
 
 sockaddr_un address_at(const std::string& path) {
   sockaddr_un address{};
@@ -35,15 +41,24 @@ Descriptor new_socket() {
   return socket;
 }
 
-// Two processes that start at once must not both find the file stale: the folder is locked meanwhile.
+// 0 when the folder is ours, else why it is not.
+int try_lock(const Descriptor& folder) { return ::flock(folder.number(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
+
+// Two processes that start at once must not both find the file stale: the folder is locked meanwhile. The lock is held
+// for microseconds, so one that stays belongs to somebody who was stopped, or who locks our folder for another reason.
 Descriptor lock_folder(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   Descriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock.open() || ::flock(lock.number(), LOCK_EX) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot use the folder of socket path '" + path + "'");
+  int obstacle = lock.open() ? try_lock(lock) : errno;
+  const Deadline deadline = Deadline::after_ms(lock_ms_max);
+  while (obstacle == EWOULDBLOCK && !deadline.passed()) {
+    std::this_thread::sleep_for(lock_pause);
+    obstacle = try_lock(lock);
   }
-  return lock;
+  if (obstacle == 0) { return lock; }
+  const std::string what = obstacle == EWOULDBLOCK ? "another process keeps a lock on" : "cannot use";
+  throw std::system_error(obstacle, std::generic_category(), what + " the folder of socket path '" + path + "'");
 }
 
 // True: a socket file lies there, and nobody answers.

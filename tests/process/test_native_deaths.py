@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import socket
 
@@ -304,3 +306,22 @@ def test_a_second_node_on_the_same_path_is_refused_and_a_stale_file_replaced() -
         node.kill()
         bed.node()
         assert bed.client().ping()
+
+
+def test_a_folder_that_somebody_keeps_locked_is_not_waited_for_without_bound() -> None:
+    with Bed() as bed:
+        folder = os.open(bed.folder.name, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        starting = bed.actor(
+            "server = native.NodeServer(path=PATH, name='n', site='', secret=SECRET, segment_bytes=1 << 20,\n"
+            "                           arena_bytes=1 << 20, tenants=[], directories=[], limits={})\n"
+            "try:\n"
+            "    server.start()\n"
+            "except OSError as error:\n"
+            "    tell(str(error))\n"
+        )
+        text = starting.hear()
+        os.close(folder)
+        assert "lock" in text
+        assert bed.folder.name in text
+        bed.node()
