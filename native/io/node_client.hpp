@@ -1,10 +1,6 @@
 // A client of one node: put, get and everything else, synchronous, in the calling thread.
 #pragma once
 
-#include <deque>
-#include <functional>
-#include <unordered_set>
-
 #include "io/peer_client.hpp"
 
 namespace moonpool {
@@ -135,15 +131,9 @@ class NodeClient {
     Deadline deadline;
   };
   Reason ask_window(Session& session, MessageType verb, const Question& question, ReadReport& report);
-  bool verified_before(std::uint64_t incarnation, Generation generation);
-  void remember_verified(std::uint64_t incarnation, Generation generation);
 
   PeerClient peer_;
   bool shared_memory_;
-  std::mutex verified_mutex_;
-  std::unordered_set<Generation> verified_;  // residencies whose bytes were checked once, of the last incarnation
-  std::deque<Generation> verified_order_;
-  std::uint64_t verified_incarnation_ = 0;
 };
 
 }  // namespace moonpool

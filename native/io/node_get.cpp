@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::uint32_t read_bytes = 1U << 20U;  // of one message over a socket
 constexpr std::uint64_t hold_ms_max = 60'000;
-constexpr std::size_t verified_count_max = 65'536;
 
 class GetRun {
  public:
@@ -192,14 +191,10 @@ class CopyRun final : public GetRun {
 
 class ViewRun final : public GetRun {
  public:
-  // known(generation): were these bytes verified before? remember(generation): now they were.
-  struct Memory {
-    std::function<bool(Generation)> known;
-    std::function<void(Generation)> remember;
-  };
+  // verify: bytes that this session has not checked before are.
   ViewRun(NodeClient& client, std::shared_ptr<Session> session, std::span<const std::string_view> keys,
-          Deadline deadline, Memory memory)
-      : GetRun(client, std::move(session), keys, deadline), memory_(std::move(memory)), held_(keys.size()) {}
+          Deadline deadline, bool verify)
+      : GetRun(client, std::move(session), keys, deadline), verify_(verify), held_(keys.size()) {}
   [[nodiscard]] std::vector<std::shared_ptr<HeldBytes>> take() { return std::move(held_); }
 
  private:
@@ -216,12 +211,12 @@ class ViewRun final : public GetRun {
       return false;
     }
     const ConstBytes bytes = arena.mapping->bytes(held.extent.offset, held.extent.length);
-    if (!memory_.known(held.generation)) {
+    if (verify_ && !session_->verified().contains(held.generation)) {
       if (crc32c(bytes) != held.checksum) {
         mismatch(index, is_still_there(*arena.mapping, held));
         return false;
       }
-      memory_.remember(held.generation);
+      session_->verified().add(held.generation);
     }
     held_[index] = std::make_shared<HeldBytes>(session_, arena.mapping, bytes, report_.items[index]);
     report_.byte_count += bytes.size();
@@ -243,7 +238,7 @@ class ViewRun final : public GetRun {
     return false;
   }
 
-  Memory memory_;
+  bool verify_;
   std::vector<std::shared_ptr<HeldBytes>> held_;
 };
 
@@ -272,34 +267,11 @@ Views NodeClient::get_views(std::span<const std::string_view> keys, bool verify,
     views.report = unanswered(keys.size(), opened.reason);
     return views;
   }
-  const std::uint64_t incarnation = opened.session->info().incarnation;
-  ViewRun::Memory memory;
-  memory.known = [&](Generation generation) { return !verify || verified_before(incarnation, generation); };
-  memory.remember = [&](Generation generation) { remember_verified(incarnation, generation); };
-  ViewRun run(*this, std::move(opened.session), keys, deadline, std::move(memory));
+  ViewRun run(*this, std::move(opened.session), keys, deadline, verify);
   run.run(true);
   views.report = std::move(run.report());
   views.held = run.take();
   return views;
-}
-
-bool NodeClient::verified_before(std::uint64_t incarnation, Generation generation) {
-  const std::lock_guard lock(verified_mutex_);
-  return verified_incarnation_ == incarnation && verified_.contains(generation);
-}
-
-void NodeClient::remember_verified(std::uint64_t incarnation, Generation generation) {
-  const std::lock_guard lock(verified_mutex_);
-  if (verified_incarnation_ != incarnation) {
-    verified_incarnation_ = incarnation;
-    verified_.clear();
-    verified_order_.clear();
-  }
-  if (verified_.insert(generation).second) { verified_order_.push_back(generation); }
-  if (verified_order_.size() > verified_count_max) {
-    verified_.erase(verified_order_.front());
-    verified_order_.pop_front();
-  }
 }
 
 }  // namespace moonpool

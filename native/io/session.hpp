@@ -11,6 +11,7 @@
 #include "io/keeper.hpp"
 #include "io/memory.hpp"
 #include "io/turn.hpp"
+#include "io/verified.hpp"
 
 namespace moonpool {
 
@@ -82,6 +83,7 @@ class Session {
   [[nodiscard]] bool alive() const;
   [[nodiscard]] bool of_this_process() const { return fork_count_ == fork_count(); }
   [[nodiscard]] const SessionInfo& info() const { return info_; }
+  [[nodiscard]] Verified& verified() { return verified_; }
 
   // The arena's mapping, made on first use and kept; null with a reason when there is none to have.
   struct Arena {
@@ -127,6 +129,7 @@ class Session {
   std::mutex queue_mutex_;          // of what waits for somebody's turn
   std::vector<Generation> releases_;
   std::vector<Post> posts_;
+  Verified verified_;
   std::mutex arenas_mutex_;
   std::vector<std::shared_ptr<Mapping>> readable_;
   std::vector<std::shared_ptr<Mapping>> writable_;
