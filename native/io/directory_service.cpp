@@ -47,9 +47,10 @@ Welcome DirectoryService::welcome(const Connection&) {
 void DirectoryService::admitted(Connection& connection) {
   const Principal& principal = connection.principal;
   if (principal.role != Role::owner) { return; }
-  std::vector<ConnectionId> replaced;  // the same owner before, or another process under its name
+  // The same owner before, or whoever served at its address. Names are labels: two nodes may have one.
+  std::vector<ConnectionId> replaced;
   for (const auto& [id, holder] : holders_) {
-    if (holder.name == principal.name || holder.incarnation == principal.incarnation) { replaced.push_back(id); }
+    if (holder.address == principal.tenant || holder.incarnation == principal.incarnation) { replaced.push_back(id); }
   }
   for (const ConnectionId id : replaced) {
     server_.close(

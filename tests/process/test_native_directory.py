@@ -112,13 +112,14 @@ def test_a_dead_node_is_forgotten_and_its_successor_not_mistaken_for_it() -> Non
         assert directory.ask("integrity") == ""
 
 
-def test_two_nodes_are_two_holders_and_one_leaving_takes_only_its_own() -> None:
+@pytest.mark.parametrize("name", ["other", "node"])  # a name is a label
+def test_two_nodes_are_two_holders_and_one_leaving_takes_only_its_own(name: str) -> None:
     with Bed() as bed:
         directory = bed.directory()
         other_path = bed.node_path + "2"
         first = bed.node(directories=[bed.directory_path])
         put_chain(bed.client(), 1, 6)
-        bed.node(directories=[bed.directory_path], path=other_path, name="other")
+        bed.node(directories=[bed.directory_path], path=other_path, name=name)
         other = native.NodeClient(other_path, secret=bytes(range(16)))
         bed.clients.append(other)
         assert other.connect(5000)[0] == 0
@@ -126,7 +127,7 @@ def test_two_nodes_are_two_holders_and_one_leaving_takes_only_its_own() -> None:
         asking = bed.directory_client()
         wait_until(lambda: len(asking.match(9, list(range(1, 7)), GROUPS, timeout_ms=5000).holders) == 2)
         found = asking.match(9, list(range(1, 7)), GROUPS, timeout_ms=5000)
-        assert [(name, count) for name, _, count, _ in found.holders] == [("node", 6), ("other", 4)]
+        assert [(label, count) for label, _, count, _ in found.holders] == [("node", 6), (name, 4)]
         first.kill()
         wait_until(lambda: fetchable(asking, 1, 6) == 4)
         assert directory.ask("integrity") == ""
