@@ -56,8 +56,11 @@ Match match_question(std::uint64_t namespace_id, nb::handle block_hashes, nb::ha
     throw nb::value_error("block_hashes: too many for one question");
   }
   for (const nb::handle item : groups) {
-    const auto [kv_group, shard_count, window_block_count] =
-        nb::cast<std::tuple<std::uint16_t, std::uint16_t, std::uint32_t>>(item);
+    std::tuple<std::uint16_t, std::uint16_t, std::uint32_t> rule;
+    if (!nb::try_cast(item, rule)) {
+      throw nb::value_error("groups: a rule is (kv_group, shard_count, window_block_count), each in its bounds");
+    }
+    const auto [kv_group, shard_count, window_block_count] = rule;
     if (shard_count == 0) { throw nb::value_error("groups: a shard count of 0"); }
     question.groups.push_back({kv_group, shard_count, window_block_count});
   }

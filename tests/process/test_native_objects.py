@@ -246,6 +246,9 @@ def test_wrong_calls_are_python_errors_before_anything_is_sent() -> None:
             client.put_blocks(native.Layout([address], [10], [10], 10), [10], [b"key"])
         with pytest.raises(ValueError, match="negative"):
             client.get_into([b"a"], array.array("q", [-1]), [5])
+        for wrong in (1, ("a", "b", "c"), (-1, 1, 0), (0, 0, 0), (0, 1 << 16, 0), (0, 1)):
+            with pytest.raises(ValueError, match="groups"):
+                client.match(1, [1], [wrong])  # type: ignore[list-item]
         with pytest.raises(TypeError):
             client.exists(["text"])  # type: ignore[list-item]
         assert client.exists([b"k" * 1025]).reasons == [Reason.KEY_TOO_LONG]
