@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from moonpool.pool.breaker import REST_MS_MAX, REST_MS_MIN, Breaker
-from moonpool.pool.lookup import FULL_ATTENTION, Directory, Lookup
+from moonpool.pool.lookup import FULL_ATTENTION, Lookup
 from moonpool.types import Match
 
 HASHES = [11, 12, 13, 14]
@@ -40,7 +39,7 @@ class Peer:
 
 
 def match(node: Peer, *directories: Peer) -> Match:
-    lookup = Lookup(node, [Directory(peer) for peer in directories], "unix:/n")  # type: ignore[arg-type]
+    lookup = Lookup(node, directories, "unix:/n")  # type: ignore[arg-type]
     return lookup.match(1, HASHES, FULL_ATTENTION, block_count=len(HASHES), timeout_ms=200)
 
 
@@ -71,30 +70,45 @@ def test_nobody_to_ask_is_said_to_be_so() -> None:
     assert not found.reachable
 
 
-def test_a_silent_directory_is_left_alone_for_a_while() -> None:
-    node, silent = Peer("node", 4), Peer("directory", None)
-    lookup = Lookup(node, [Directory(silent)], "unix:/n")  # type: ignore[arg-type,list-item]
-    for _ in range(5):
-        lookup.match(1, HASHES, FULL_ATTENTION, block_count=4, timeout_ms=10)
-    assert silent.asked == 1
-    assert node.asked == 5
-
-
 def test_keys_that_no_directory_knows_are_looked_for_on_the_node() -> None:
-    lookup = Lookup(Peer("node", 1), [Directory(Peer("directory", 1))], "unix:/n")  # type: ignore[arg-type,list-item]
+    lookup = Lookup(Peer("node", 1), [Peer("directory", 1)], "unix:/n")  # type: ignore[arg-type,list-item]
     places = lookup.locate([b"a", b"b", b"c"], timeout_ms=10)
     assert [[holder.name for holder in holders] for holders in places] == [["directory"], ["node"], []]
 
 
-def test_a_breaker_rests_longer_after_each_failure_up_to_a_second() -> None:
-    breaker, now_ms, rests = Breaker(), 0, []
-    for _ in range(8):
-        assert breaker.allows(now_ms)
-        breaker.failed(now_ms)
-        until_ms = next(later for later in range(now_ms, now_ms + 2 * REST_MS_MAX) if breaker.allows(later))
-        rests.append(until_ms - now_ms)
-        now_ms = until_ms
-    assert rests == [50, 100, 200, 400, 800, 1000, 1000, 1000]
-    breaker.succeeded()
-    breaker.failed(now_ms)
-    assert breaker.allows(now_ms + REST_MS_MIN)
+class Silent(Peer):
+    """Takes all the time that it is given, and says nothing."""
+
+    def __init__(self, clock: list[int]) -> None:
+        super().__init__("silent", None)
+        self.clock = clock
+
+    def match(self, namespace_id: int, hashes: Sequence[int], groups: Any, *, timeout_ms: int) -> SimpleNamespace:
+        self.clock[0] += timeout_ms
+        return super().match(namespace_id, hashes, groups, timeout_ms=timeout_ms)
+
+    def locate(self, keys: Sequence[bytes], *, timeout_ms: int) -> None:
+        self.clock[0] += timeout_ms
+
+    def exists(self, keys: Sequence[bytes], *, timeout_ms: int) -> SimpleNamespace:
+        self.clock[0] += timeout_ms
+        return super().exists(keys, timeout_ms=timeout_ms)
+
+    def describe(self, document: str, *, timeout_ms: int) -> bool:
+        self.clock[0] += timeout_ms
+        return False
+
+
+def test_a_call_ends_in_its_time_however_many_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0]
+    monkeypatch.setattr("moonpool.pool.lookup._now_ms", lambda: clock[0])
+    directories = [Silent(clock) for _ in range(8)]
+    lookup = Lookup(Silent(clock), directories, "unix:/n")  # type: ignore[arg-type]
+    for ask in (
+        lambda: lookup.match(1, HASHES, FULL_ATTENTION, block_count=4, timeout_ms=80),
+        lambda: lookup.locate([b"a"], timeout_ms=80),
+        lambda: lookup.describe("{}", timeout_ms=80),
+    ):
+        clock[0] = 0
+        ask()
+        assert 40 < clock[0] <= 80 + len(directories)  # each is given a millisecond at least

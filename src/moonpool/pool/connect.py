@@ -14,7 +14,7 @@ from moonpool.config import ClientSettings, Config
 from moonpool.errors import AccessDenied, ConfigError, MoonpoolError, PeerUnavailable, ProtocolError, UsageError
 from moonpool.pool.client import Pool
 from moonpool.pool.embedded import EmbeddedNode
-from moonpool.pool.lookup import Directory, Lookup
+from moonpool.pool.lookup import Lookup
 from moonpool.types import Reason
 
 if TYPE_CHECKING:
@@ -60,14 +60,12 @@ def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
     client = settings.client
     node = _node_client(settings.node.socket_path, secret, client)
     directories = [
-        Directory(
-            _native.DirectoryClient(
-                path,
-                secret=secret,
-                tenant=client.tenant,
-                name=client.name,
-                connect_timeout_ms=min(client.connect_timeout_ms, _DIRECTORY_CONNECT_MS),
-            )
+        _native.DirectoryClient(
+            path,
+            secret=secret,
+            tenant=client.tenant,
+            name=client.name,
+            connect_timeout_ms=min(client.connect_timeout_ms, _DIRECTORY_CONNECT_MS),
         )
         for path in settings.node.directories
     ]

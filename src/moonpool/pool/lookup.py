@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moonpool.pool.breaker import Breaker
 from moonpool.pool.results import Holder
 from moonpool.types import GroupRule, HolderMatch, Match, Status, Tier
 
@@ -18,20 +16,13 @@ if TYPE_CHECKING:
 FULL_ATTENTION = (GroupRule(),)
 
 
-@dataclass(slots=True)
-class Directory:
-    """One directory and how it behaved lately."""
-
-    client: _native.DirectoryClient
-    breaker: Breaker = field(default_factory=Breaker)
-
-
 class Lookup:
     """Asks the directories in their order, the first that answers wins. A directory is soft state: whatever it
-    does not know, or does not say in time, the node may still have, so a short answer is checked there.
+    does not know, or does not say in time, the node may still have, so a short answer is checked there. The client of
+    a directory that was silent answers for a while at once that it is not reachable: it has a breaker of its own.
     """
 
-    def __init__(self, node: _native.NodeClient, directories: Sequence[Directory], address: str) -> None:
+    def __init__(self, node: _native.NodeClient, directories: Sequence[_native.DirectoryClient], address: str) -> None:
         self._node = node
         self._directories = tuple(directories)
         self._address = address
@@ -43,45 +34,35 @@ class Lookup:
         deadline_ms = _now_ms() + timeout_ms
         heard: Match | None = None
         for directory in self._directories:
-            remaining_ms = deadline_ms - _now_ms()
-            if remaining_ms < 1 or not directory.breaker.allows(_now_ms()):
-                continue
-            # Half of what is left, so that a silent directory leaves time for the node.
-            budget_ms = max(1, remaining_ms // 2)
-            answer = _match(directory.client.match(namespace_id, block_hashes, groups, timeout_ms=budget_ms))
+            budget_ms = _half_until(deadline_ms)
+            answer = _match(directory.match(namespace_id, block_hashes, groups, timeout_ms=budget_ms))
             if not answer.reachable:
-                directory.breaker.failed(_now_ms())
                 continue
-            directory.breaker.succeeded()
             if heard is None or answer.fetchable_block_count > heard.fetchable_block_count:
                 heard = answer
             if not answer.warming:
                 break
         if heard is not None and heard.fetchable_block_count >= block_count:
             return heard
-        remaining_ms = max(1, deadline_ms - _now_ms())
-        own = _match(self._node.match(namespace_id, block_hashes, groups, timeout_ms=remaining_ms))
+        own = _match(self._node.match(namespace_id, block_hashes, groups, timeout_ms=_until(deadline_ms)))
         if heard is None or (own.reachable and own.fetchable_block_count >= heard.fetchable_block_count):
             return own
         return heard
 
     def locate(self, keys: list[bytes], *, timeout_ms: int) -> list[list[Holder]]:
         """Holders of each key; a key that no directory knows is looked for on the node."""
+        deadline_ms = _now_ms() + timeout_ms
         places: list[list[Holder]] = [[] for _ in keys]
         for directory in self._directories:
-            if not directory.breaker.allows(_now_ms()):
-                continue
-            answer = directory.client.locate(keys, timeout_ms=timeout_ms)
+            answer = directory.locate(keys, timeout_ms=_half_until(deadline_ms))
             if answer is None:
-                directory.breaker.failed(_now_ms())
                 continue
-            directory.breaker.succeeded()
             places = [[Holder(*holder) for holder in holders] for holders in answer]
             break
         missing = [position for position, holders in enumerate(places) if not holders]
         if not missing:
             return places
-        found = self._node.exists([keys[position] for position in missing], timeout_ms=timeout_ms)
+        found = self._node.exists([keys[position] for position in missing], timeout_ms=_until(deadline_ms))
         info = self._node.info
         here = Holder(str(info.get("node", "")), int(info.get("incarnation", 0)), self._address)
         for position, status in zip(missing, found.statuses, strict=True):
@@ -89,20 +70,19 @@ class Lookup:
                 places[position] = [here]
         return places
 
-    def describe(self, document: str, *, timeout_ms: int) -> None:
-        """Tell every directory who this client is. One that is away is told when it is back."""
+    def describe(self, document: str, *, timeout_ms: int) -> bool:
+        """Tell the node and every directory who this client is; whether the node heard it. One that is away is told
+        when it is back.
+        """
+        deadline_ms = _now_ms() + timeout_ms
         for directory in self._directories:
-            if not directory.breaker.allows(_now_ms()):
-                continue
-            if directory.client.describe(document, timeout_ms=timeout_ms):
-                directory.breaker.succeeded()
-            else:
-                directory.breaker.failed(_now_ms())
+            directory.describe(document, timeout_ms=_half_until(deadline_ms))
+        return self._node.describe(document, timeout_ms=_until(deadline_ms))
 
     def close(self) -> None:
         """Close the connections to the directories."""
         for directory in self._directories:
-            directory.client.close()
+            directory.close()
 
 
 def _match(outcome: _native.MatchOutcome) -> Match:
@@ -110,6 +90,15 @@ def _match(outcome: _native.MatchOutcome) -> Match:
         HolderMatch(name, incarnation, count, Tier(tiers)) for name, incarnation, count, tiers in outcome.holders
     )
     return Match(outcome.fetchable, holders, outcome.warming, outcome.reachable)
+
+
+def _half_until(deadline_ms: int) -> int:
+    """For a directory: half of what is left, so that a silent one leaves time for the node."""
+    return max(1, (deadline_ms - _now_ms()) // 2)
+
+
+def _until(deadline_ms: int) -> int:
+    return max(1, deadline_ms - _now_ms())
 
 
 def _now_ms() -> int:
