@@ -100,3 +100,10 @@ def test_key_and_token_are_derived_and_differ(tmp_path: Path) -> None:
     assert len(bytes.fromhex(http_token(secret))) == 32
     assert secret_key(secret).hex() not in http_token(secret)
     assert http_token(secret) != http_token(b"t" * 32)
+
+
+@pytest.mark.parametrize("folder", ["/proc/moonpool", "/dev/null/moonpool", "/dev/null"])
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(folder: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot use {folder} as runtime folder") as caught:
+        load_or_create_secret(folder)
+    assert caught.value.kind == "start_failed"

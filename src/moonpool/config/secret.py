@@ -58,9 +58,14 @@ def load_secret(runtime_folder: str | Path, secret_file: str | Path = "") -> byt
 
 
 def prepare_runtime_folder(folder: Path) -> None:
-    """Makes the runtime folder with mode 0700, or checks that it is ours alone. ConfigError `secret_rights`."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
+    """Makes the runtime folder with mode 0700, or checks that it is ours alone. ConfigError `secret_rights`, or
+    `start_failed` where no folder can be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise _unusable(folder, error) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise ConfigError(
             f"runtime folder {folder} is no folder of user {os.geteuid()}: remove it, or set runtime_folder",
@@ -87,7 +92,10 @@ def http_token(secret: bytes) -> str:
 def _create(path: Path) -> None:
     """Writes a complete file beside and links it into place: others see all of it or nothing, the first wins."""
     temporary = path.with_name(f".secret.{os.getpid()}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(path.parent, error) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(secrets.token_bytes(_SECRET_BYTES_MADE))
@@ -98,6 +106,13 @@ def _create(path: Path) -> None:
         pass
     finally:
         temporary.unlink()
+
+
+def _unusable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"cannot use {folder} as runtime folder ({error.strerror}): set runtime_folder to a folder that you may write",
+        kind="start_failed",
+    )
 
 
 def _check_rights(path: Path, found: os.stat_result, *, group_may_read: bool) -> None:
