@@ -73,6 +73,12 @@ def test_objects_are_listed_shown_pinned_and_removed(on: Run) -> None:
     assert b"not removed: a/1" in gone.stderr
 
 
+def test_an_endless_input_is_refused_before_it_fills_our_memory(on: Run) -> None:
+    ended = on("put", "endless", "/dev/zero")
+    assert ended.returncode == 1
+    assert b"does not fit into one arena" in ended.stderr
+
+
 def test_a_miss_is_explained_and_is_exit_code_1(on: Run) -> None:
     on("put", "k", "--text", "v")
     on("rm", "k")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import mmap
+import os
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -42,8 +45,10 @@ def put(*, settings: Settings, key: bytes, file: str, text: str | None, as_json:
     The first put of a key wins: a second one with the same bytes is `present`, with others `conflict`.
     """
     pinned = options.pop("pinned")
-    value = text.encode() if text is not None else _content(file)
+    source = io.BytesIO(text.encode(errors="surrogateescape")) if text is not None else _source(file)
     with settings.connect() as pool:
+        # One byte more than any value may have: an endless input is refused as too large before it fills our memory.
+        value = _content(source, max(pool.info["arena_bytes"]) + 1)
         result = pool.put([key], [value], **options)[0]
         kept = pool.pin([key])[0] if pinned and result else None
     # `present` promises only the length; here the bytes are at hand, so say it when they differ.
@@ -101,7 +106,7 @@ def ls(*, settings: Settings, prefix: str, limit: int | None, as_json: bool) -> 
             {
                 "key": key_text(item.key),
                 "length": item.length if as_json else bytes_text(item.length),
-                "age": item.age_ms if as_json else duration_text(item.age_ms),
+                **({"age_ms": item.age_ms} if as_json else {"age": duration_text(item.age_ms)}),
                 "pinned": item.pinned,
                 "checksum": f"{item.checksum:#010x}",
                 "namespace": f"{item.namespace_id:#018x}" if item.namespace_id else "",
@@ -167,18 +172,25 @@ def _known_reason(remembered: ReadResult, read: ReadResult) -> Reason:
     return remembered.reason if read.reason in (Reason.NONE, Reason.NEVER_STORED) else read.reason
 
 
-def _content(file: str) -> bytes | mmap.mmap:
-    """The bytes of a file, mapped so that a large one is copied only once; or of standard input."""
+def _source(file: str) -> BinaryIO:
+    """The file or device, or standard input, open."""
     if file == "-":
-        return sys.stdin.buffer.read()
-    path = Path(file)
+        return sys.stdin.buffer
     try:
-        with path.open("rb") as source:
-            if path.stat().st_size and path.is_file():
-                return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
-            return source.read()
+        return Path(file).open("rb")
     except OSError as error:
         raise click.UsageError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _content(source: BinaryIO, limit_bytes: int) -> bytes | mmap.mmap:
+    """The bytes of a file, mapped so that a large one is copied only once; of anything else at most limit_bytes."""
+    if source is sys.stdin.buffer or isinstance(source, io.BytesIO):
+        return source.read(limit_bytes)
+    with source:
+        about = os.fstat(source.fileno())
+        if stat.S_ISREG(about.st_mode) and about.st_size:
+            return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+        return source.read(limit_bytes)
 
 
 def _write(target: BinaryIO, view: memoryview) -> None:
