@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _LIST_PAGE_COUNT = 1024
 _GROUP_COUNT_MAX = 64
+_MATCH_BLOCK_COUNT_MAX = 16_384  # what one message carries
+_DESCRIPTION_BYTES_MAX = 65_536
 _ReadVerb = Callable[..., "_native.ReadOutcome"]
 
 
@@ -93,7 +95,10 @@ class Pool:
         node = self._opened()
         arguments = checked(options, BlockOptions, self._settings.timeout_ms)
         numbers_checked, names = _blocks(layout, block_numbers, keys)
-        return put_results(node.put_blocks(layout, numbers_checked, names, **arguments), self.address)
+        try:
+            return put_results(node.put_blocks(layout, numbers_checked, names, **arguments), self.address)
+        except ValueError as error:  # tags that do not fit the keys
+            raise UsageError(f"put_blocks: {error}") from error
 
     def _put(self, keys: Sequence[Key], values: Sequence[Value] | Pieces, options: PutOptions) -> list[PutResult]:
         node = self._opened()
@@ -101,7 +106,10 @@ class Pool:
         names = key_list(keys)
         batch = self._batch(values, len(names), writable=False)
         addresses, lengths, piece_counts = batch.arrays()
-        return put_results(node.put(names, addresses, lengths, piece_counts, **arguments), self.address)
+        try:
+            return put_results(node.put(names, addresses, lengths, piece_counts, **arguments), self.address)
+        except ValueError as error:  # tags that do not fit the keys
+            raise UsageError(f"put: {error}") from error
 
     # Reading ------------------------------------------------------------------------------------------------
 
@@ -143,9 +151,10 @@ class Pool:
     def get_bytes(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[bytes | None]:
         """A verified copy of each value as bytes, None for a miss."""
         found: dict[int, bytes] = {}
-        waiting = list(range(len(keys)))
+        names = key_list(keys)
+        waiting = list(range(len(names)))
         while waiting:  # a batch larger than one connection may hold at a time comes in several turns
-            with self.get([keys[place] for place in waiting], **options) as views:
+            with self.get([names[place] for place in waiting], **options) as views:
                 copies = {place: bytes(view) for place, view in zip(waiting, views, strict=True) if view is not None}
                 limited = [
                     place
@@ -154,7 +163,7 @@ class Pool:
                 ]
             found |= copies
             waiting = limited if copies else []
-        return [found.get(place) for place in range(len(keys))]
+        return [found.get(place) for place in range(len(names))]
 
     # Looking ------------------------------------------------------------------------------------------------
 
@@ -176,9 +185,15 @@ class Pool:
         self._opened()
         arguments = checked(options, WaitOptions, self._settings.match_budget_ms)
         hashes = numbers(block_hashes, "block_hashes")
-        if not 1 <= len(groups) <= _GROUP_COUNT_MAX:
-            raise UsageError(f"match takes 1 to {_GROUP_COUNT_MAX} groups, not {len(groups)}")
-        return self._lookup.match(namespace_id, hashes, groups, block_count=len(hashes), **arguments)
+        if len(hashes) > _MATCH_BLOCK_COUNT_MAX:
+            raise UsageError(f"match takes at most {_MATCH_BLOCK_COUNT_MAX} block hashes, not {len(hashes)}")
+        _check_namespace(namespace_id, least=1)
+        if not hasattr(groups, "__len__") or not 1 <= len(groups) <= _GROUP_COUNT_MAX:
+            raise UsageError(f"match takes a list of 1 to {_GROUP_COUNT_MAX} GroupRule")
+        try:
+            return self._lookup.match(namespace_id, hashes, groups, block_count=len(hashes), **arguments)
+        except ValueError as error:  # a group that is none
+            raise UsageError(f"match: {error}") from error
 
     def locate(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[list[Holder]]:
         """Who is believed to hold each key; an empty list where nobody is."""
@@ -207,6 +222,7 @@ class Pool:
     def clear(self, namespace_id: int, **options: Unpack[WaitOptions]) -> int:
         """Drop every object of a namespace (0: of all) on this node; how many there were."""
         node = self._opened()
+        _check_namespace(namespace_id, least=0)
         count = node.clear(namespace_id, **checked(options, WaitOptions, self._settings.timeout_ms))
         if count < 0:
             raise self._unavailable()
@@ -232,6 +248,7 @@ class Pool:
 
     def unregister(self, address: int) -> None:
         """Take back `register` for the range that begins at address."""
+        self._opened()
         self._regions.discard(address)
 
     def describe(self, document: Mapping[str, Any] | str, **options: Unpack[WaitOptions]) -> bool:
@@ -239,12 +256,9 @@ class Pool:
 
         False: the node is away, and is told after the reconnect.
         """
-        node = self._opened()
+        self._opened()
         arguments = checked(options, WaitOptions, self._settings.control_timeout_ms)
-        text = document if isinstance(document, str) else json.dumps(document, separators=(",", ":"))
-        told = node.describe(text, **arguments)
-        self._lookup.describe(text, **arguments)
-        return told
+        return self._lookup.describe(_description(document), **arguments)
 
     def stat(self, **options: Unpack[WaitOptions]) -> dict[str, Any]:
         """The node's status document; PeerUnavailable when it does not answer."""
@@ -315,6 +329,8 @@ class Pool:
             return batch_of_pieces(values, key_count, self._regions)
         if isinstance(values, str | bytes | bytearray | memoryview):
             raise UsageError("values is a list with one value a key; for one value write [value]")
+        if not hasattr(values, "__len__"):
+            raise UsageError(f"values is a list with one value a key, not {type(values).__name__}")
         if len(values) != key_count:
             raise UsageError(f"{key_count} keys but {len(values)} values; give one value a key")
         return batch_of(values, self._regions, writable=writable)
@@ -336,6 +352,23 @@ class Pool:
                 yield msgspec.convert(item, ObjectInfo)
             if not cursor:
                 return
+
+
+def _check_namespace(namespace_id: object, *, least: int) -> None:
+    if not isinstance(namespace_id, int) or not least <= namespace_id < 2**64:
+        raise UsageError(f"namespace_id={namespace_id!r} must be an int of 64 bits, at least {least}")
+
+
+def _description(document: Mapping[str, Any] | str) -> str:
+    """The text to send; UsageError for what is no JSON, or too long."""
+    try:
+        text = document if isinstance(document, str) else json.dumps(document, separators=(",", ":"))
+        size_bytes = len(text.encode())
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"a description is JSON: {error}") from error
+    if size_bytes > _DESCRIPTION_BYTES_MAX:
+        raise UsageError(f"the description has {size_bytes} bytes, more than {_DESCRIPTION_BYTES_MAX}")
+    return text
 
 
 def _blocks(layout: _native.Layout, block_numbers: Any, keys: Sequence[Key]) -> tuple[array[int], list[bytes]]:

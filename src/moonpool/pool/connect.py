@@ -74,7 +74,7 @@ def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
     else:
         _connect_now(node, address, client.connect_timeout_ms)
     for directory in directories:
-        directory.client.connect(_LAZY_CONNECT_MS if lazy else _DIRECTORY_CONNECT_MS)
+        directory.connect(_LAZY_CONNECT_MS if lazy else _DIRECTORY_CONNECT_MS)
     return Pool(node, Lookup(node, directories, address), client, address=address)
 
 
@@ -152,11 +152,10 @@ def _with_settings(client: ClientSettings, settings: Mapping[str, Any]) -> Clien
         raise ConfigError(f"connect(): {error}", kind="bad_value") from error
 
 
-def _socket_path(target: str | os.PathLike[str]) -> Path:
+def _socket_path(target: object) -> Path:
     """The socket that a target names; UsageError for another host."""
-    text = os.fspath(target)
-    if not text:
-        raise UsageError("a target is the path of a node's socket or of its runtime folder")
+    if not isinstance(target, str | os.PathLike) or not (text := os.fspath(target)):
+        raise UsageError(f"a target is the path of a node's socket or of its runtime folder, not {target!r}")
     path_text = text.removeprefix("unix:")
     if path_text == text and re.fullmatch(r"[^/]+:\d+", text):
         raise UsageError(

@@ -28,6 +28,8 @@ class EmbeddedNode:
     def __init__(self, segment_bytes: int | None, *, tenant: str) -> None:
         """Returns when the memory is populated. UsageError, MoonpoolError(start_failed), PeerUnavailable."""
         size_bytes = SEGMENT_BYTES_DEFAULT if segment_bytes is None else segment_bytes
+        if not isinstance(size_bytes, int):
+            raise UsageError(f"segment_bytes={size_bytes!r} must be an int")
         if size_bytes < config.settings.SEGMENT_BYTES_MIN:
             raise UsageError(f"segment_bytes={size_bytes} is too small; at least 1 MiB")
         require_memory(size_bytes, config.read_machine_memory(), name="segment_bytes")

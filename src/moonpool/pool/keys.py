@@ -16,7 +16,10 @@ Key = str | bytes
 def key_bytes(key: Key) -> bytes:
     """UTF-8 of a str, bytes as they are; UsageError for an empty key, one over 1 KiB or another type."""
     if isinstance(key, str):
-        encoded = key.encode()
+        try:
+            encoded = key.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"key {key!r} is no text: {error.reason}; give bytes instead") from error
     elif isinstance(key, bytes):
         encoded = key
     else:
@@ -57,7 +60,7 @@ def key_text(key: bytes) -> str:
 def key_from_text(text: str) -> bytes:
     """The inverse of `key_text`, for command lines: text, or hexadecimal digits after 0x."""
     if not text.startswith("0x"):
-        return key_bytes(text)
+        return key_bytes(text.encode(errors="surrogateescape"))  # a shell's bytes that are no UTF-8 are the key's
     try:
         return key_bytes(bytes.fromhex(text[2:]))
     except ValueError as error:

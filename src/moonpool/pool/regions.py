@@ -29,6 +29,8 @@ class Regions:
     def add(self, address: int, length: int, owner: object) -> None:
         """Vouch for [address, address + length) until `discard`; UsageError when null or overlapping another."""
         check_range(address, length)
+        if not length:
+            raise UsageError(f"the range at {address:#x} is empty; register what has bytes", kind="bad_address")
         with self._changing:
             self._ranges = self._with(address, address + length, owner)
 
@@ -48,6 +50,8 @@ class Regions:
 
     def discard(self, address: int) -> None:
         """Forget the range that begins at address; UsageError when none does."""
+        if not isinstance(address, int):
+            raise UsageError(f"an address is an int, not {type(address).__name__}", kind="bad_address")
         with self._changing:
             kept = tuple(item for item in self._ranges if item[0] != address)
             if len(kept) == len(self._ranges):
