@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint64_t retry_first_ms = 50;
 constexpr std::uint64_t retry_last_ms = 1'000;
 constexpr std::uint64_t greeting_ms_max = 2'000;
+constexpr std::uint64_t silent_ms_max = 1'000;  // a directory hears of its owners at least so often
 constexpr std::uint32_t chunk_count = 512;            // objects looked at in one step of a snapshot: well below 1 ms
 constexpr std::size_t events_per_message_max = 1'024;
 constexpr std::size_t waiting_count_max = 262'144;    // more, and a snapshot is cheaper than the queue
@@ -46,6 +47,14 @@ void Publisher::tick(std::uint64_t now_ms) {
   closed_.clear();
   if (state_ == State::greeting && now_ms > greeting_since_ms_ + greeting_ms_max) { disconnect(); }
   if (state_ == State::away && now_ms >= retry_at_ms_) { connect(); }
+  say_that_it_lives(now_ms);
+}
+
+// Silence must mean that something is wrong, also where nothing is stored for hours.
+void Publisher::say_that_it_lives(std::uint64_t now_ms) {
+  if (state_ != State::live || !waiting_.empty() || now_ms < sent_at_ms_ + silent_ms_max || !can_send()) { return; }
+  send_events(EventsPhase::live, {});
+  flush();
 }
 
 void Publisher::connect() {
@@ -194,6 +203,7 @@ void Publisher::send_events(EventsPhase phase, std::vector<Event> events) {
   Events message;
   message.incarnation = identity_.incarnation;
   message.sequence = sequence_++;
+  sent_at_ms_ = boot_ms();
   message.phase = phase;
   message.events = std::move(events);
   append_frame(stream_->output(), header_of(MessageType::events), message);

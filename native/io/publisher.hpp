@@ -43,6 +43,7 @@ class Publisher {
   void begin_snapshot();
   void send_events(EventsPhase phase, std::vector<Event> events);
   [[nodiscard]] bool can_send() const;
+  void say_that_it_lives(std::uint64_t now_ms);
   void flush();
   void disconnect();
 
@@ -58,6 +59,7 @@ class Publisher {
   std::uint64_t retry_at_ms_ = 0;
   std::uint64_t retry_after_ms_ = 0;
   std::uint64_t greeting_since_ms_ = 0;
+  std::uint64_t sent_at_ms_ = 0;    // the last message
   std::uint64_t sequence_ = 0;      // messages sent on this connection
   std::uint64_t acknowledged_ = 0;  // of them, applied by the directory
   std::uint64_t cursor_ = 0;

@@ -57,6 +57,21 @@ def test_a_directory_hears_what_is_stored_and_removed() -> None:
         assert directory.ask("integrity") == ""
 
 
+def test_a_directory_hears_of_an_owner_that_stores_nothing() -> None:
+    with Bed() as bed:
+        directory = bed.directory()
+        node = bed.node(directories=[bed.directory_path])
+        wait_until(lambda: is_told(directory))
+
+        def heard() -> int:
+            return int(node.status()["directories"][0]["acknowledged_sequence"])
+
+        first = heard()
+        wait_until(lambda: heard() >= first + 2)
+        assert node.status()["directories"][0]["snapshot_count"] == 1
+        assert directory.ask("integrity") == ""
+
+
 def test_a_directory_killed_and_started_again_is_told_everything() -> None:
     """Fault 17."""
     with Bed() as bed:
