@@ -1,14 +1,12 @@
-// A directory's native side: its loop in a thread, and answers to other threads.
+// A directory's native side: its service in a thread of its own.
 #pragma once
 
 #include "io/directory_service.hpp"
-#include "io/loop_thread.hpp"
-#include "io/memory.hpp"
+#include "io/server_shell.hpp"
 
 namespace moonpool {
 
-// Any thread may call anything.
-class DirectoryServer {
+class DirectoryServer : public ServerShell<DirectoryService> {
  public:
   explicit DirectoryServer(DirectoryOptions options);
   ~DirectoryServer();
@@ -20,17 +18,9 @@ class DirectoryServer {
   // Throws std::system_error (path taken), std::logic_error when it was started before.
   void start();
   void stop();
-  // Before start(): an empty document.
-  [[nodiscard]] std::string status();
-  [[nodiscard]] CounterMap counters();
-  [[nodiscard]] std::string check_integrity();
 
  private:
   DirectoryOptions options_;
-  std::mutex mutex_;
-  std::uint64_t fork_count_ = fork_count();
-  LoopThread thread_;
-  std::unique_ptr<DirectoryService> service_;
 };
 
 }  // namespace moonpool

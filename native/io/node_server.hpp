@@ -1,13 +1,12 @@
-// A node's native side: its segment, its loop in a thread, and answers to other threads.
+// A node's native side: its segment, and its service in a thread of its own.
 #pragma once
 
-#include "io/loop_thread.hpp"
 #include "io/node_service.hpp"
+#include "io/server_shell.hpp"
 
 namespace moonpool {
 
-// Any thread may call anything.
-class NodeServer {
+class NodeServer : public ServerShell<NodeService> {
  public:
   explicit NodeServer(NodeOptions options);
   ~NodeServer();
@@ -19,22 +18,14 @@ class NodeServer {
   // Throws std::system_error (path taken, memory refused), std::logic_error when it was started before.
   void start();
   void stop();
-  // Before start(): an empty document.
-  [[nodiscard]] std::string status();
-  [[nodiscard]] CounterMap counters();
-  [[nodiscard]] std::string check_integrity();
 
  private:
   void populate();
 
   NodeOptions options_;
-  std::mutex mutex_;  // of all that follows but the atomics
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> populated_bytes_{0};
-  std::uint64_t fork_count_ = fork_count();
-  LoopThread thread_;
   std::unique_ptr<Segment> segment_;
-  std::unique_ptr<NodeService> service_;
   std::thread populate_thread_;
 };
 
