@@ -10,6 +10,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from moonpool.errors import UsageError
+
 if TYPE_CHECKING:
     from moonpool.config import Config
     from moonpool.testing.bench.measure import Row
@@ -19,7 +21,7 @@ CONNECT_S_MAX = 10.0
 TOKENS_PER_BLOCK = 16
 
 
-@click.command("bench")
+@click.command("bench", short_help="Measure the pool beside this machine's own limits.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout; the table goes to stderr.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Rows of these names, such as 'pool.put.*'. Repeatable.")
 @click.option("--quick", is_flag=True, help="Fewer repetitions: a look, not a measurement.")
@@ -42,6 +44,8 @@ def bench(as_json: bool, only: tuple[str, ...], quick: bool) -> None:
                 click.echo(msgspec.json.encode(row))
             else:
                 errors.print(f"{row.name} {_shown(row.value)} {row.unit}")
+    if only and not rows:
+        raise UsageError(f"no row is named {' or '.join(only)}; `moonpool bench --quick` shows every name")
     (errors if as_json else Console(highlight=False)).print(table_of(rows))
 
 

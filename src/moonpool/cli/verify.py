@@ -21,7 +21,7 @@ EXIT_DIFFERENT = 1
 EXIT_ERROR = 2
 
 
-@click.command("verify")
+@click.command("verify", short_help="Compare the answers of two engines to the same prompts.")
 @click.argument("url_a")
 @click.argument("url_b", required=False, default="")
 @click.option("--model", default="", help="Model to ask for; default: the first one that both serve.")
@@ -55,7 +55,7 @@ def verify(url_a: str, url_b: str, as_json: bool, **options: Any) -> None:
                 compare_endpoints(url_a, url_b, prompts=prompts, settings=settings, progress=status.update)
             )
     except MoonpoolError as error:
-        errors.print(f"error: {error}", style="red", markup=False)
+        errors.print(f"moonpool: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(EXIT_ERROR)
     if as_json:
         click.echo(json.dumps(report_document(report)))

@@ -67,7 +67,7 @@ def as_json(advice: Advice) -> str:
     return json.dumps(document, indent=2)
 
 
-@click.command("vllm-args")
+@click.command("vllm-args", short_help="Print the flags that make vLLM share its KV cache.")
 @click.option("--runtime-folder", default="", help="The stack's runtime folder, where it is not the default.")
 @click.option("--engine-id", default="", help="Name of this engine in /status, top and why.")
 @click.option("--block-size", default=0, type=click.IntRange(0, 65_536), help="Tokens of a block; 0: vLLM's choice.")
