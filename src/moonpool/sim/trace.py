@@ -20,6 +20,7 @@ import msgspec
 from moonpool.errors import UsageError
 
 BLOCK_TOKENS = 512  # of Mooncake's traces
+STAND_IN = "toolagent-standin"  # made up: the trace of that name is not held
 STANDARD_INPUT = "-"
 XZ_START = b"\xfd7zXZ\0"
 SHIPPED = ("conversation", "synthetic")
@@ -47,13 +48,18 @@ def read_trace(source: str, *, block_tokens: int = BLOCK_TOKENS) -> Iterator[Req
     """The requests of a trace in the order of their arrival, read lazily.
 
     Args:
-        source: the name of a shipped trace (`conversation`, `synthetic`), a path, or `-` for standard input;
-            what is packed with xz is unpacked.
+        source: the name of a trace (`conversation`, `synthetic`, `toolagent-standin`), a path, or `-` for standard
+            input; what is packed with xz is unpacked.
         block_tokens: tokens of one block of this trace.
 
     Raises:
         UsageError: there is no such file, or a line is no request; the message names the line.
     """
+    if source == STAND_IN:
+        from moonpool.sim.workloads.toolagent import ToolAgentStandIn  # it makes requests, so it imports this module
+
+        yield from ToolAgentStandIn().requests()
+        return
     with _open(source) as stream:
         yield from parse_trace(stream, name=source, block_tokens=block_tokens)
 
@@ -103,7 +109,7 @@ def _open(source: str) -> Iterator[IO[bytes]]:
         elif Path(source).is_file():
             raw = opened.enter_context(Path(source).open("rb", buffering=0))
         else:
-            names = ", ".join(SHIPPED)
+            names = ", ".join([*SHIPPED, STAND_IN])
             raise UsageError(f"{source}: no such trace: give a file, `-` for standard input, or one of {names}")
         stream = io.BufferedReader(raw)
         packed = stream.peek(len(XZ_START)).startswith(XZ_START)
