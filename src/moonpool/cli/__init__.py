@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "config": "moonpool.cli.config:config",
     "verify": "moonpool.cli.verify:verify",
     "bench": "moonpool.cli.bench:bench",
+    "sim": "moonpool.cli.sim:sim",
     "vllm-args": "moonpool.cli.vllm_args:vllm_args",
     "version": "moonpool.cli.version:version",
 }
