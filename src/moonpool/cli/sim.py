@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,28 @@ if TYPE_CHECKING:
 DEFAULT_COMMAND = "run"
 
 
+# Commands of other modules, imported when they are asked for.
+ELSEWHERE = {"capacity": "moonpool.cli.sim_capacity:capacity"}
+
+
 class WithDefault(click.Group):
     """`moonpool sim TRACE` means `moonpool sim run TRACE`."""
 
+    def list_commands(self, context: click.Context) -> list[str]:
+        """All of them, in the order of --help."""
+        return [*super().list_commands(context), *ELSEWHERE]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        if name not in ELSEWHERE:
+            return super().get_command(context, name)
+        module, attribute = ELSEWHERE[name].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Puts the default in where no command is named."""
-        if args and args[0] not in self.commands and args[0] not in context.help_option_names:
+        if args and args[0] not in self.list_commands(context) and args[0] not in context.help_option_names:
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(context, args)
 
@@ -40,7 +57,8 @@ def sim() -> None:
     """
 
 
-def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+def read_size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    """A click callback: bytes of "4GiB"."""
     from moonpool.config.values import parse_size
 
     try:
@@ -59,10 +77,14 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--kv-element-bytes", default=2.0, show_default=True, help="Of one element of the cache; FP8: 1."),
         click.option("--block-tokens", default=512, show_default=True, help="Tokens of one block of the trace."),
         click.option(
-            "--dram", default="983GB", callback=_size, show_default=True, help="For KV, of each worker that prefills."
+            "--dram",
+            default="983GB",
+            callback=read_size,
+            show_default=True,
+            help="For KV, of each worker that prefills.",
         ),
         click.option(
-            "--ssd", default="0", callback=_size, show_default=True, help="For KV, of each worker that prefills."
+            "--ssd", default="0", callback=read_size, show_default=True, help="For KV, of each worker that prefills."
         ),
         click.option("--eviction", default="lru", show_default=True, help="lru, fifo, lfu, length-aware or sieve."),
         click.option("--speed", default=1.0, show_default=True, help="Requests come so many times faster."),

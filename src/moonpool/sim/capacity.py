@@ -1,0 +1,224 @@
+"""How large a cluster has to be: the fewest workers that meet the objectives, storage, hit rate and cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import msgspec
+
+from moonpool.errors import UsageError
+from moonpool.sim.caches import Lru
+from moonpool.sim.caches.hit_rate import replay
+from moonpool.sim.result import Result
+from moonpool.sim.scenario import Scenario, costs_of, simulate
+from moonpool.sim.trace import Request
+
+WORKERS_MAX = 4_096
+TOKENS_PER_PRICE = 1_000_000
+GIGABYTE = 10**9
+HEADROOM = 1.25  # hot blocks lie on several workers, so the pool has to be larger than one cache of the same hit rate
+
+Progress = Callable[[str], None]
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """What an hour costs. The default of a worker is 8 GPUs at 2 an hour, as in DeepSeek's inference overview."""
+
+    worker: Decimal = Decimal(16)
+    dram_gigabyte: Decimal = Decimal("0.003")
+    ssd_gigabyte: Decimal = Decimal("0.0001")
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for. Objectives, model, speed and the limits of DRAM and SSD of a worker are in the scenario."""
+
+    scenario: Scenario
+    prices: Prices = Prices()
+    share: float = 0.99
+    """Of requests that have to meet both objectives."""
+    hit_share: float = 0.95
+    """Of the hit rate that an unlimited pool would have: the storage is made large enough for that."""
+    engine_cache_bytes: int = 436 * GIGABYTE
+    """What an engine keeps by itself, in GPU memory: all there is without the pool."""
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer. Bytes are of the whole cluster, money is an hour's or of a million tokens."""
+
+    prefill_workers: int
+    decode_workers: int
+    dram_bytes: int
+    ssd_bytes: int
+    token_hit_rate: float
+    met_share: float
+    ttft_s_p99: float
+    tbt_s_p99: float
+    cost_per_hour: Decimal
+    cost_per_million_tokens: Decimal
+    """Of input and output together."""
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """With the pool, and with each engine's own cache alone; the latter behind a router that knows these caches."""
+
+    with_pool: Size
+    without_pool: Size
+    token_hit_rate_unlimited: float
+    kv_bytes_per_token: float
+    pool_bytes: int
+    """The smallest pool with nearly the hit rate of an unlimited one, counted as one cache."""
+    input_tokens_per_s: float
+    output_tokens_per_s: float
+
+
+def size_cluster(requests: Sequence[Request], wish: Wish, progress: Progress = lambda _: None) -> Capacity:
+    """Searches for the fewest prefill workers, then for the fewest decode workers beside them.
+
+    Raises:
+        UsageError: the objectives cannot be met by any number of workers, or a number makes no sense.
+    """
+    if not 0 < wish.share <= 1 or not 0 < wish.hit_share <= 1:
+        raise UsageError(f"share {wish.share:g} and hit share {wish.hit_share:g}: above 0 and at most 1 expected")
+    scenario = wish.scenario
+    progress("how large a pool has to be")
+    pool_blocks, unlimited = pool_for(requests, hit_share=wish.hit_share)
+    block_bytes = scenario.kv_bytes_per_token * scenario.block_tokens
+    alone = msgspec.structs.replace(
+        scenario, policy="local_prefix", dram_bytes=wish.engine_cache_bytes, disk_bytes=0, admission="none"
+    )
+    shared = msgspec.structs.replace(scenario, admission="none")
+
+    def pooled(prefill_workers: int) -> Scenario:
+        each = math.ceil(pool_blocks * HEADROOM / prefill_workers) * math.ceil(block_bytes)
+        dram = min(max(each, math.ceil(block_bytes)), scenario.dram_bytes)
+        return msgspec.structs.replace(shared, dram_bytes=dram, disk_bytes=min(each - dram, scenario.disk_bytes))
+
+    hours = (requests[-1].arrival_s or 1.0) / scenario.speed / 3_600
+    tokens = [sum(request.input_tokens for request in requests), sum(request.output_tokens for request in requests)]
+    return Capacity(
+        with_pool=_Search(requests, wish, scenario_for=pooled, progress=progress).size("with the pool", hours),
+        without_pool=_Search(requests, wish, scenario_for=lambda _: alone, progress=progress).size(
+            "without the pool", hours
+        ),
+        token_hit_rate_unlimited=unlimited,
+        kv_bytes_per_token=scenario.kv_bytes_per_token,
+        pool_bytes=round(pool_blocks * block_bytes),
+        input_tokens_per_s=tokens[0] / hours / 3_600,
+        output_tokens_per_s=tokens[1] / hours / 3_600,
+    )
+
+
+def pool_for(requests: Sequence[Request], *, hit_share: float) -> tuple[int, float]:
+    """Blocks of the smallest LRU pool with `hit_share` of the unlimited hit rate, and that rate (token-weighted)."""
+    most = len({block for request in requests for block in request.block_ids})
+    unlimited = replay(requests, Lru(max(most, 1))).tokens.rate
+
+    def enough(blocks: int) -> bool:
+        return replay(requests, Lru(blocks)).tokens.rate >= hit_share * unlimited
+
+    low, high = 0, max(most, 1)
+    while high - low > max(1, high // 20):  # to 5 %: the hit rate is flat there
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high, unlimited
+
+
+def fewest(enough: Callable[[int], bool], *, start: int, most: int) -> int | None:
+    """The least number from 1 on for which it is enough, where it stays so for all larger ones; None up to `most`."""
+    low, high = 0, min(max(start, 1), most)
+    step = 1
+    while not enough(high):
+        if high >= most:
+            return None
+        low, high, step = high, min(high + step, most), step * 2
+    while high - low > 1:
+        # Near the upper end, since the start is a bound from below: most often one less is not enough.
+        middle = high - 1 if low == 0 else (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+class _Search:
+    """The fewest workers of one kind of cluster."""
+
+    def __init__(
+        self, requests: Sequence[Request], wish: Wish, *, scenario_for: Callable[[int], Scenario], progress: Progress
+    ) -> None:
+        self._requests, self._wish, self._scenario_for, self._progress = requests, wish, scenario_for, progress
+        self._results: dict[str, Result] = {}
+
+    def size(self, name: str, hours: float) -> Size:
+        prefill = fewest(lambda count: self._met(name, count, 0), start=self._prefill_bound(hours), most=WORKERS_MAX)
+        if prefill is None:
+            raise self._unreachable(name, "TTFT")
+        decode = fewest(
+            lambda count: self._met(name, prefill, count), start=self._decode_bound(hours), most=WORKERS_MAX
+        )
+        if decode is None:
+            raise self._unreachable(name, "TBT")
+        return self._priced(prefill, decode, hours)
+
+    def _run(self, name: str, prefill: int, decode: int) -> Result:
+        workers = f"{prefill}P{decode}D" if decode else f"{prefill}P"
+        if workers not in self._results:
+            self._progress(f"{name}: {workers}")
+            scenario = msgspec.structs.replace(self._scenario_for(prefill), workers=workers, sample_s=0.0)
+            self._results[workers] = simulate(scenario, self._requests)
+        return self._results[workers]
+
+    def _met(self, name: str, prefill: int, decode: int) -> bool:
+        # Prefill alone has to leave room for the decode workers' own misses of the objective.
+        share = self._wish.share if decode else (1 + self._wish.share) / 2
+        return self._run(name, prefill, decode).effective_fraction >= share
+
+    def _prefill_bound(self, hours: float) -> int:
+        """With every prompt half cached: a start for the search, not a bound that has to hold."""
+        cost = costs_of(self._wish.scenario).prefill
+        work = sum(cost.seconds(request.input_tokens, request.input_tokens // 2) for request in self._requests)
+        return math.ceil(work / (hours * 3_600))
+
+    def _decode_bound(self, hours: float) -> int:
+        """From the largest batch that keeps the TBT objective."""
+        wish, requests = self._wish, self._requests
+        cost = costs_of(wish.scenario).decode
+        mean_kv = sum(request.input_tokens for request in requests) // len(requests)
+        batch = 1
+        while cost.tbt_seconds(batch + 1, (batch + 1) * mean_kv) <= wish.scenario.tbt_s:
+            batch += 1
+        tokens_per_s = batch / cost.tbt_seconds(batch, batch * mean_kv)
+        return math.ceil(sum(request.output_tokens for request in requests) / (hours * 3_600) / tokens_per_s)
+
+    def _priced(self, prefill: int, decode: int, hours: float) -> Size:
+        scenario, prices = self._scenario_for(prefill), self._wish.prices
+        result = self._run("", prefill, decode)
+        is_pool = scenario.policy != "local_prefix"
+        dram_bytes = prefill * scenario.dram_bytes if is_pool else 0
+        ssd_bytes = prefill * scenario.disk_bytes
+        cost = prices.worker * (prefill + decode)
+        cost += prices.dram_gigabyte * dram_bytes / GIGABYTE + prices.ssd_gigabyte * ssd_bytes / GIGABYTE
+        tokens = sum(result.table.input_tokens) + sum(result.table.output_tokens)
+        return Size(
+            prefill_workers=prefill,
+            decode_workers=decode,
+            dram_bytes=dram_bytes,
+            ssd_bytes=ssd_bytes,
+            token_hit_rate=result.token_hit_rate,
+            met_share=result.effective_fraction,
+            ttft_s_p99=result.ttft.p99,
+            tbt_s_p99=result.tbt.p99,
+            cost_per_hour=round(cost, 2),
+            cost_per_million_tokens=round(cost * Decimal(hours) * TOKENS_PER_PRICE / tokens, 4),
+        )
+
+    def _unreachable(self, name: str, objective: str) -> UsageError:
+        scenario = self._wish.scenario
+        return UsageError(
+            f"{name}, no number of workers up to {WORKERS_MAX} gives {self._wish.share:.1%} of these requests a TTFT "
+            f"within {scenario.ttft_s:g} s and a TBT within {scenario.tbt_s:g} s (it is the {objective}): "
+            "a lone request may already take longer; allow more"
+        )
