@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import moonpool
@@ -197,3 +199,27 @@ def test_importing_moonpool_opens_nothing_and_loads_little() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=True)
     assert done.stdout.decode().strip() == "0 [] False"
+
+
+def test_the_announcement_of_a_dead_process_is_not_believed_when_its_number_is_taken_again(folder: Path) -> None:
+    with Cluster(folder, directory=False) as cluster:
+        left = cluster.node.announcement
+        cluster.node.kill()
+        taken = msgspec.structs.replace(left, process_id=os.getpid())
+        (folder / "node.json").write_bytes(msgspec.json.encode(taken))
+        assert read_announcement(folder, "node") is None
+        cluster.node.start()
+        assert cluster.node.announcement.incarnation != left.incarnation
+
+
+def test_a_server_may_open_as_many_files_as_its_hard_limit_allows(folder: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = min(soft, 256)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+        cluster = Cluster(folder, directory=False)
+        cluster.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(cluster.node.process_id, resource.RLIMIT_NOFILE) == (hard, hard)
+    cluster.close()

@@ -70,14 +70,14 @@ def _limits(host: Host) -> Iterator[Finding]:
             f"segment has {_size(host.segment_bytes)} and each client maps it too",
             advice="run `ulimit -v unlimited` before",
         )
-    needed = host.connection_count + _FILES_BESIDE_CONNECTIONS
+    needed = 2 * host.connection_count + _FILES_BESIDE_CONNECTIONS  # of each its socket and its process
     if limits.open_file_count is not None and limits.open_file_count < needed:
         yield remark(
             "open_files",
             "limits",
             what=f"processes may open {limits.open_file_count} files (RLIMIT_NOFILE), the node's "
             f"limit of {host.connection_count} connections needs {needed}",
-            advice=f"run `ulimit -n {needed}` before, or lower node.limits.connection_count",
+            advice=f"raise the hard limit (`ulimit -Hn {needed}`) before, or lower node.limits.connection_count",
         )
     if limits.shared_memory_bytes is not None and limits.shared_memory_bytes < _SMALL_SHARED_MEMORY_BYTES:
         yield remark(

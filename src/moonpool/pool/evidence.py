@@ -88,10 +88,12 @@ def described_engines(statuses: Iterable[Mapping[str, Any] | None]) -> tuple[Eng
 
 
 def read_limits(shared_memory: Path = Path("/dev/shm")) -> Limits:
-    """Limits of this process, which those that it would start inherit."""
+    """Limits of this process, which those that it would start inherit. Of open files the hard one: a server raises its
+    soft limit to that.
+    """
 
-    def soft(which: int) -> int | None:
-        limit = resource.getrlimit(which)[0]
+    def limit_of(which: int, *, hard: bool) -> int | None:
+        limit = resource.getrlimit(which)[hard]
         return None if limit == resource.RLIM_INFINITY else limit
 
     try:
@@ -100,8 +102,8 @@ def read_limits(shared_memory: Path = Path("/dev/shm")) -> Limits:
     except OSError:  # there is none in this sandbox: nothing to say about it
         shared_memory_bytes = None
     return Limits(
-        address_space_bytes=soft(resource.RLIMIT_AS),
-        open_file_count=soft(resource.RLIMIT_NOFILE),
+        address_space_bytes=limit_of(resource.RLIMIT_AS, hard=False),
+        open_file_count=limit_of(resource.RLIMIT_NOFILE, hard=True),
         shared_memory_bytes=shared_memory_bytes,
     )
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -49,6 +50,7 @@ class Announcement(msgspec.Struct, frozen=True):
     incarnation: int
     socket: str
     http: str
+    started_ticks: int  # of the process, since boot: another process that got its number later began later
 
 
 @contextlib.contextmanager
@@ -80,6 +82,7 @@ def serve(server: Server, face: HttpFace, *, kind: str, runtime_folder: str, soc
     MoonpoolError(start_failed) when it cannot start.
     """
     announcement = Path(runtime_folder) / f"{kind}.json"
+    _allow_many_files()
     try:
         server.start()
     except OSError as error:
@@ -98,6 +101,12 @@ def serve(server: Server, face: HttpFace, *, kind: str, runtime_folder: str, soc
     finally:
         face.stop()
         server.stop()
+
+
+def _allow_many_files() -> None:
+    """Raise the soft limit of open files, often 1,024, to the hard one: each client costs a server two of them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _wait_until_ready(server: Server, kind: str) -> bool:
@@ -124,11 +133,13 @@ def _announce(path: Path, server: Server, face: HttpFace, *, kind: str, socket_p
         incarnation=status["incarnation"],
         socket=socket_path,
         http=face.url,
+        started_ticks=_started_ticks(os.getpid()),
     )
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(msgspec.json.encode(announcement))
     temporary.replace(path)  # readers see the whole file or none
-    said = {name: value for name, value in msgspec.structs.asdict(announcement).items() if name != "kind"}
+    said = msgspec.structs.asdict(announcement)
+    del said["kind"], said["started_ticks"]
     logger(kind).info("ready", **said)
 
 
@@ -142,4 +153,13 @@ def read_announcement(runtime_folder: str | Path, kind: str) -> Announcement | N
         announcement = msgspec.json.decode(content, type=Announcement)
     except msgspec.DecodeError:
         return None
-    return announcement if Path(f"/proc/{announcement.process_id}").exists() else None
+    alive = _started_ticks(announcement.process_id) == announcement.started_ticks
+    return announcement if alive else None
+
+
+def _started_ticks(process_id: int) -> int:
+    """When a process began, in clock ticks since boot (proc(5), field 22 of stat); -1 when there is none."""
+    try:
+        return int(Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return -1
