@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from moonpool.connectors import engine_facts
 from moonpool.connectors.assembly import connector_config
 from moonpool.connectors.description import EngineSelf, describe_engine
+from moonpool.connectors.engine import EngineFace
 from moonpool.connectors.engine_facts import PlatformFacts, build_identity, read_groups
 from moonpool.connectors.groups import find_obstacle
 from moonpool.connectors.health import Health
@@ -292,3 +294,25 @@ def test_outcomes_reach_listeners_and_the_file_and_nothing_is_sent_twice(tmp_pat
     assert [(outcome.request_id, outcome.applied_tokens) for outcome in written] == [("0", 0), ("1", 1), ("2", 2)]
     assert hearing.closed
     assert deaf.closed
+
+
+# Rolling ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_rolled_before_the_identity_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moonpool.connectors.engine.IDENTITY_WAIT_MS", 1)
+    config = engine(
+        model_config__served_model_name="m",
+        cache_config__enable_prefix_caching=True,
+        kv_transfer_config__engine_id="e",
+        kv_transfer_config__kv_connector_extra_config={"moonpool.runtime_folder": str(tmp_path / "run")},
+    )
+    probe = SimpleNamespace(
+        vllm_config=config,
+        kv_cache_config=cache(spec()),
+        engine_version=lambda: "0.32.0",
+        hash_block_size=lambda: 32,
+    )
+    face = EngineFace(probe, read_groups(cache(spec())))  # type: ignore[arg-type]
+    face.wait_ready()  # large weights: the wait is over, and the fingerprint is not
+    assert not face.roll()

@@ -51,7 +51,8 @@ class EngineFace:
         transfer = self._vllm_config.kv_transfer_config
         self.config = connector_config(transfer.kv_connector_extra_config)
         self._identity: Identity | None = None
-        self._identified = threading.Event()
+        self._identified = threading.Event()  # set when it is known, or known that there is none
+        self._waited = False
         self._roll_count = 0
         self.engine = self._make_self(groups)
         peers = find_peers(self.config)
@@ -103,9 +104,9 @@ class EngineFace:
 
     def wait_ready(self) -> None:
         """Give identity and connection a moment before the first request; later ones do not wait."""
-        if not self._identified.is_set():
+        if not self._waited:
+            self._waited = True
             self._identified.wait(IDENTITY_WAIT_MS / 1000)
-            self._identified.set()
 
     def request_obstacle(self, request: Any) -> str:
         """Why this request shares nothing; empty when it does."""
@@ -178,7 +179,9 @@ class EngineFace:
     def roll(self) -> bool:
         """Another namespace, for weights that changed under the engine. False while a load is under way."""
         if self._identity is None:
-            return self._identified.is_set()  # nothing is shared, nothing will be
+            # There is none: nothing is shared, nothing will be. Not known yet: weights that change now would be taken
+            # for those that are being fingerprinted.
+            return self._identified.is_set()
         self._roll_count += 1
         version = f"rolled {self.engine.engine_id} {os.getpid()} {time.time_ns()} {self._roll_count}"
         rolled = with_weight_version(self._identity, version)
