@@ -140,7 +140,7 @@ def _digests_of_file(path: Path, *, full: bool) -> dict[str, _Digest]:
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
-            key = (str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ino, full)
+            key = (str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, full)
             known = _cache.get(key)
             if known is None:
                 known = {
