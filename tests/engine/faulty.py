@@ -27,10 +27,10 @@ class FaultyConnector(MoonpoolConnector):
             desk = self._face.side._desk
             honest = desk._matcher.now
             desk._matcher = desk._matcher._replace(
-                now=lambda block_hashes, budget_ms: (
+                now=lambda namespace_id, block_hashes, budget_ms: (
                     MatchAnswer(len(block_hashes), True)
                     if (self._folder / "lie").exists()
-                    else honest(block_hashes, budget_ms)
+                    else honest(namespace_id, block_hashes, budget_ms)
                 )
             )
         if self._worker is not None:

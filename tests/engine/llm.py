@@ -53,6 +53,14 @@ class Answer(msgspec.Struct, frozen=True):
         )
 
 
+class LoraAdapter(msgspec.Struct, frozen=True):
+    """What a request says of its LoRA adapter."""
+
+    name: str
+    number: int
+    folder: Path
+
+
 class Llm:
     """One engine. ``flags`` are fields of vLLM's AsyncEngineArgs; ``faulty`` takes the connector of `faulty.py`."""
 
@@ -124,26 +132,29 @@ class Llm:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def submit(self, prompt: list[int], *, tokens: int = 4) -> Future[Answer]:
+    def submit(self, prompt: list[int], *, tokens: int = 4, adapter: LoraAdapter | None = None) -> Future[Answer]:
         """Ask without waiting; cancelling the future aborts the request."""
         self._counter += 1
         request_id = f"{self.name}-{self._counter}"
-        future = asyncio.run_coroutine_threadsafe(self._generate(prompt, tokens, request_id), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._generate(prompt, tokens, request_id, adapter), self._loop)
         future.request_id = request_id  # type: ignore[attr-defined]
         return future
 
-    def ask(self, prompt: list[int], *, tokens: int = 4) -> Answer:
+    def ask(self, prompt: list[int], *, tokens: int = 4, adapter: LoraAdapter | None = None) -> Answer:
         """Ask and wait for the answer."""
-        return self.submit(prompt, tokens=tokens).result(ANSWER_S_MAX)
+        return self.submit(prompt, tokens=tokens, adapter=adapter).result(ANSWER_S_MAX)
 
-    async def _generate(self, prompt: list[int], tokens: int, request_id: str) -> Answer:
+    async def _generate(self, prompt: list[int], tokens: int, request_id: str, adapter: LoraAdapter | None) -> Answer:
         from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
 
         parameters = SamplingParams(
             max_tokens=tokens, temperature=0, logprobs=LOGPROBS, ignore_eos=True, detokenize=False
         )
         last: Any = None
-        async for output in self._engine.generate({"prompt_token_ids": prompt}, parameters, request_id):
+        lora = None if adapter is None else LoRARequest(adapter.name, adapter.number, str(adapter.folder))
+        question = {"prompt_token_ids": prompt}
+        async for output in self._engine.generate(question, parameters, request_id, lora_request=lora):
             last = output.outputs[0]
         ranked = tuple(
             tuple(sorted(((token, entry.logprob) for token, entry in step.items()), key=lambda pair: -pair[1]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -174,6 +176,51 @@ def test_blocks_go_through_the_adapter_and_come_back(
     finally:
         first.stop()
         second.stop()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [("mm_features", [object()], "media"), ("prompt_embeds", object(), "prompt_embeddings")],
+)
+def test_what_clients_supply_is_refused_and_why_says_so(
+    field: str, value: Any, reason: str, cluster: Cluster, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.core import kv_cache_utils
+
+    from moonpool.connectors import vllm as adapter
+    from moonpool.connectors.request_reasons import REQUEST_REASONS
+    from moonpool.connectors.worker import Shard
+
+    monkeypatch.setattr(adapter, "_shard", lambda *_: Shard())
+    monkeypatch.setattr(kv_cache_utils, "NONE_HASH", b"\x09" * 32, raising=False)
+    engine = Engine(cluster, llama)
+    try:
+        request = FakeRequest(f"with {reason}")
+        setattr(request, field, value)
+        assert engine.match(request) == 0
+        engine.admit(request, [3, 5, 7, 9, 11], 0)
+        engine.step({request.request_id: 4 * BLOCK + 1}, [3, 5, 7, 9, 11])
+        engine.scheduler.request_finished_all_groups(request, ([3, 5, 7, 9, 11],))
+        engine.step({}, [])
+        outcome = engine.scheduler._face.parts.ledger.outcomes()[-1]
+        assert (outcome.reason, outcome.saved_blocks) == (reason, 0)
+        counters = engine.scheduler._face.parts.ledger.counters()
+        assert counters.misses_by_reason == {reason: 1}
+        # In a process of its own, because it leaves out what its own process told the node.
+        command = [sys.executable, "-m", "moonpool", "why", "--request", request.request_id]
+        command += ["--runtime-folder", str(cluster.folder)]
+        told: list[str] = []
+
+        def explained() -> bool:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            told[:] = [done.stdout]
+            return "prompt tokens" in told[0]
+
+        wait_until(explained, "the node to know of the request", timeout_s=60)
+        assert REQUEST_REASONS[reason].meaning in told[0]
+        assert "connector.share_media" in told[0]
+    finally:
+        engine.stop()
 
 
 def test_an_answer_that_is_late_is_a_hit_all_the_same(

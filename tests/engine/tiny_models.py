@@ -87,6 +87,33 @@ def make_model(folder: Path, config: dict[str, Any], *, seed: int = 0) -> Path:
     return folder
 
 
+ADAPTER_RANK = 4
+
+
+def make_adapter(folder: Path, config: dict[str, Any], *, seed: int) -> Path:
+    """A LoRA adapter of the keys and values of every layer, strong enough to change answers. Replaces another one."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": ADAPTER_RANK, "lora_alpha": ADAPTER_RANK,
+        "target_modules": ["k_proj", "v_proj"], "bias": "none", "base_model_name_or_path": "tiny",
+    }  # fmt: skip
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, (rows, columns) in ((n, s) for n, s in tensor_shapes(config).items() if len(s) == 2):
+        if "k_proj" in name or "v_proj" in name:
+            place = "base_model.model." + name.removesuffix(".weight")
+            shapes = {"lora_A": (ADAPTER_RANK, columns), "lora_B": (rows, ADAPTER_RANK)}
+            for part, shape in shapes.items():
+                tensors[f"{place}.{part}.weight"] = torch.randn(shape, generator=generator) * INITIALIZER_RANGE
+    save_file(tensors, str(folder / "written"))
+    (folder / "written").rename(folder / "adapter_model.safetensors")
+    return folder
+
+
 def scale(name: str, shape: tuple[int, ...]) -> float:
     """Large where attention is decided; bounded growth elsewhere."""
     return 1.0 if "embed" in name else INITIALIZER_RANGE if shape[-1] <= 128 else 1 / math.sqrt(shape[-1])

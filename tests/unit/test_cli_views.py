@@ -4,6 +4,7 @@ import pytest
 
 from moonpool.cli.top_view import Look, hit_rate, overview
 from moonpool.cli.why_view import key_lines, node_age, outcome_lines, outcomes, reason_text
+from moonpool.connectors.request_reasons import REQUEST_REASONS
 from moonpool.identity.description import EngineDescription, RequestOutcome, encode_description
 from moonpool.types import ReadResult, Reason, Status
 
@@ -102,4 +103,6 @@ def test_a_request_that_could_not_read_what_was_found_says_so_and_why() -> None:
 
 def test_a_connectors_own_word_stands_for_itself() -> None:
     assert reason_text("first_use") == ("first use", "")
+    for label, told in REQUEST_REASONS.items():
+        assert reason_text(label) == told
     assert reason_text("evicted")[0] == Reason.EVICTED.meaning

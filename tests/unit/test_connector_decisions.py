@@ -219,12 +219,12 @@ class Pool:
         self.now_ms = 0.0
         self.cost_ms = cost_ms
 
-    def now(self, block_hashes: Any, budget_ms: int) -> MatchAnswer:
+    def now(self, namespace_id: int, block_hashes: Any, budget_ms: int) -> MatchAnswer:
         self.asked.append(len(block_hashes))
         self.now_ms += min(self.cost_ms, budget_ms)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
-    def later(self, block_hashes: Any, timeout_ms: int) -> Future[MatchAnswer]:
+    def later(self, namespace_id: int, block_hashes: Any, timeout_ms: int) -> Future[MatchAnswer]:
         self.late_count += 1
         return self.late
 
@@ -244,7 +244,7 @@ def make_desk(pool: Pool, *, failure_count_max: int = 100, up: bool = True) -> t
 
 
 def ask(count: int = 10, tokens: int = 321, local: int = 0, **changes: Any) -> Ask:
-    return Ask("r", hashes(count), tokens, 32, local, **changes)
+    return Ask("r", 77, hashes(count), tokens, 32, local, **changes)
 
 
 def test_one_answer_serves_every_later_question() -> None:

@@ -19,7 +19,7 @@ from moonpool.connectors.outcomes import Ledger, Outcome
 from moonpool.connectors.reporter import Reporter
 from moonpool.connectors.scheduler import Scope
 from moonpool.errors import ConfigError
-from moonpool.identity import differences, namespace_id
+from moonpool.identity import Adapter, differences, namespace_id
 
 
 def spec(name: str = "FullAttentionSpec", **fields: Any) -> Any:
@@ -215,7 +215,6 @@ def test_another_hash_algorithm_is_advised_against() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "obstacle"),
     [
-        ("lora_request", object(), "lora_adapter"),
         ("mm_features", [object()], "media"),
         ("prompt_embeds", object(), "prompt_embeddings"),
     ],
@@ -225,9 +224,30 @@ def test_requests_whose_hash_does_not_say_it_all_share_nothing(field: str, value
     assert engine_facts.find_request_obstacle(request, share_media=False) == ""
     setattr(request, field, value)
     assert engine_facts.find_request_obstacle(request, share_media=False) == obstacle
-    assert engine_facts.find_request_obstacle(request, share_media=True) == (
-        obstacle if field == "lora_request" else ""
+    assert engine_facts.find_request_obstacle(request, share_media=True) == ""
+
+
+def lora_request(**changes: Any) -> Any:
+    return SimpleNamespace(**{"lora_name": "sql", "lora_path": "/adapters/sql", "lora_int_id": 3, **changes})
+
+
+def test_what_a_request_says_of_its_adapter_is_read() -> None:
+    assert engine_facts.adapter_use(SimpleNamespace(lora_request=None)) is None
+    plain = engine_facts.adapter_use(SimpleNamespace(lora_request=lora_request()))
+    assert plain == ("sql", "/adapters/sql", 3, "", False)
+    special = lora_request(load_inplace=True, is_3d_lora_weight=True)
+    assert engine_facts.adapter_use(SimpleNamespace(lora_request=special)) == ("sql", "/adapters/sql", 3, "3d", True)
+
+
+def test_how_an_engine_applies_adapters_is_part_of_their_namespace_and_not_of_the_base_model_s() -> None:
+    adapter = Adapter("sql", "full:1")
+    plain = engine_facts.with_lora(identity(), adapter, engine(lora_config=SimpleNamespace(lora_dtype="float32")))
+    fewer = engine_facts.with_lora(
+        identity(), adapter, engine(lora_config=SimpleNamespace(lora_dtype="float32", target_modules=["o_proj"]))
     )
+    assert [difference.field for difference in differences(plain, fewer)] == ["config_overrides.lora.target_modules"]
+    assert "adapter" in str(differences(plain, identity()))
+    assert len({namespace_id(item, tenant="t") for item in (plain, fewer, identity())}) == 3
 
 
 # Settings and reports ---------------------------------------------------------------------------------------

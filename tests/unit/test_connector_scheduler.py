@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from connector_fakes import GROUP, NAMESPACE, FakeLink, FakeRequest
 
+from moonpool.connectors.adapters import Sharing, refuse
 from moonpool.connectors.health import Health
 from moonpool.connectors.loading import CANCELLED
 from moonpool.connectors.lookup import LookupDesk, LookupLimits, MatchAnswer, Matcher
 from moonpool.connectors.outcomes import Ledger
-from moonpool.connectors.plans import LoadReport, SaveReport, StepPlan, StepReport
+from moonpool.connectors.plans import FileStamp, LoadReport, SaveReport, StepPlan, StepReport
 from moonpool.connectors.scheduler import SchedulerSide, Scope
 
 # Scheduler --------------------------------------------------------------------------------------------------
@@ -32,8 +33,10 @@ class Bench:
         self.ledger = Ledger(outcome_count=64)
         health = Health(failure_count_max=2)
         health.probed(True, 0)
-        desk = LookupDesk(
-            Matcher(now=lambda block_hashes, _: MatchAnswer(min(self.known, len(block_hashes)), True), late=no_late),
+        self.desk = desk = LookupDesk(
+            Matcher(
+                now=lambda _, block_hashes, __: MatchAnswer(min(self.known, len(block_hashes)), True), late=no_late
+            ),
             health=health,
             limits=LookupLimits(),
             clock_ms=lambda: self.now_ms,
@@ -47,8 +50,8 @@ class Bench:
         )
         self.side.scope = Scope(NAMESPACE, load_obstacle, save_obstacle)
 
-    def admit(self, request: FakeRequest, *, local: int = 0) -> int:
-        decision = self.side.matched(request, local_token_count=local)
+    def admit(self, request: FakeRequest, *, local: int = 0, sharing: Sharing | None = None) -> int:
+        decision = self.side.matched(request, local_token_count=local, sharing=sharing)
         rows = [list(range(100, 100 + len(request.block_hashes) + 1))]
         self.side.admitted(request, block_numbers=rows, load_token_count=decision.token_count)
         return decision.token_count
@@ -228,6 +231,62 @@ def test_a_roll_waits_for_loads_and_keeps_old_blocks_out_of_the_new_namespace() 
     after = FakeRequest("after")
     bench.admit(after)
     assert [save.namespace_id for save in bench.plan(after=10).saves] == [78]
+
+
+# Namespaces of requests -------------------------------------------------------------------------------------
+
+STAMPS = (FileStamp("/adapter", (1, 2)),)
+
+
+def test_a_request_with_an_adapter_is_looked_up_loaded_and_saved_in_its_own_namespace() -> None:
+    bench = Bench(known=4)
+    asked: list[int] = []
+    honest = bench.desk._matcher.now
+    bench.desk._matcher = bench.desk._matcher._replace(
+        now=lambda namespace_id, *question: (asked.append(namespace_id), honest(namespace_id, *question))[1]
+    )
+    bench.admit(FakeRequest("base"))
+    bench.admit(FakeRequest("r"), sharing=Sharing(123, stamps=STAMPS))
+    assert asked == [NAMESPACE, 123]
+    plan = bench.plan(base=10, r=10)
+    assert [order.namespace_id for order in plan.loads] == [NAMESPACE, 123]
+    assert [(order.namespace_id, order.stamps) for order in plan.saves] == [(NAMESPACE, ()), (123, STAMPS)]
+
+
+@pytest.mark.parametrize("obstacle", ["media", "prompt_embeddings", "adapter_changed"])
+def test_a_request_that_may_not_share_neither_loads_nor_saves_and_says_why(obstacle: str) -> None:
+    bench = Bench(known=10)
+    assert bench.admit(FakeRequest("r"), sharing=refuse(obstacle, "in words")) == 0
+    plan = bench.plan(r=10)
+    assert (plan.loads, plan.saves) == ((), ())
+    bench.side.ended("r")
+    bench.report()
+    assert (bench.last_outcome().reason, bench.last_outcome().detail) == (obstacle, "in words")
+    assert bench.ledger.counters().misses_by_reason == {obstacle: 1}
+
+
+def test_a_request_that_must_compute_its_prompt_still_saves_it() -> None:
+    bench = Bench(known=0)
+    bench.admit(FakeRequest("r"), sharing=Sharing(NAMESPACE, "prompt_logprobs"))
+    assert len(bench.plan(r=10).saves) == 1
+
+
+def test_a_request_that_came_before_the_identity_saves_nothing_when_it_is_known() -> None:
+    bench = Bench()
+    bench.side.scope = Scope(0, "the identity is not known yet", "the identity is not known yet")
+    bench.admit(FakeRequest("early"))
+    bench.side.scope = Scope(NAMESPACE)
+    bench.admit(FakeRequest("later"))
+    assert [save.request_id for save in bench.plan(early=10, later=10).saves] == ["later"]
+
+
+def test_an_adapter_that_changed_before_a_save_ends_the_saving_of_its_request() -> None:
+    bench = Bench()
+    bench.admit(FakeRequest("r"), sharing=Sharing(123, stamps=STAMPS))
+    bench.plan(r=4)
+    bench.report(saves={"r": SaveReport(first=0, end=0, failure="adapter_changed")})
+    bench.now_ms += 10_000
+    assert bench.plan(r=10).saves == ()
 
 
 # Plans ------------------------------------------------------------------------------------------------------

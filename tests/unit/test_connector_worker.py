@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from connector_fakes import GROUP, NAMESPACE, WAIT_MS, FakeLink, hashes
 
+from moonpool.connectors.adapters import take_stamps
 from moonpool.connectors.groups import CacheGroup
 from moonpool.connectors.loading import CANCELLED, DEADLINE, Loader, LoadLimits, RunResult
 from moonpool.connectors.plans import BlockRun, LoadOrder, StepPlan, StepReport
@@ -263,6 +266,19 @@ def test_a_step_with_a_load_error_saves_nothing_and_says_so() -> None:
     assert report is not None
     assert (report.saves["r"].end, report.saves["r"].failure) == (0, "step_had_load_error")
     assert bench.save(save_order()).saves["r"].end == 6  # type: ignore[union-attr]
+
+
+def test_blocks_of_an_adapter_whose_files_changed_meanwhile_are_not_saved(tmp_path: Path) -> None:
+    bench = WorkerBench()
+    stamps = take_stamps(tmp_path, tmp_path)
+    guarded = msgspec.structs.replace(save_order(), stamps=stamps)
+    assert bench.save(guarded).saves["r"].end == 6  # type: ignore[union-attr]
+    bench.port.node.clear()
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"other weights")
+    report = bench.save(guarded)
+    assert report is not None
+    assert (report.saves["r"].stored_count, report.saves["r"].failure) == (0, "adapter_changed")
+    assert bench.port.node == {}
 
 
 def test_a_load_that_fails_after_the_save_is_reported_in_the_next_step() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moonpool.cli.settings import duration_text
+from moonpool.connectors.request_reasons import REQUEST_REASONS
 from moonpool.identity.description import RequestOutcome, decode_description
 from moonpool.types import ReadResult, Reason
 
@@ -81,6 +82,9 @@ def reason_text(label: str) -> tuple[str, str]:
     """(meaning, advice) of a reason's label; a connector's own word stands for itself."""
     if not label:
         return "", ""
+    known = REQUEST_REASONS.get(label)
+    if known is not None:
+        return known
     for reason in Reason:
         if reason.label == label:
             return reason.meaning, reason.advice

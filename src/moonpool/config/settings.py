@@ -144,6 +144,13 @@ class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     share_media: Annotated[
         bool, Meta(description="share blocks whose hash covers image ids or embeddings supplied by clients")
     ] = False
+    adapters_stay: Annotated[
+        bool,
+        Meta(
+            description="LoRA adapters neither change on disk nor are loaded over others while engines run; "
+            "else only those that are older than the engine are shared"
+        ),
+    ] = False
     lookup_budget_ms: Annotated[int, Meta(ge=1, le=1_000, description="a look-up inside the engine's step")] = 2
     pending_ms_max: Annotated[
         int, Meta(ge=0, le=1_000, description="how long a request may wait for a look-up that is under way")

@@ -120,17 +120,21 @@ def make_scheduler_parts(
 
     # On one host the node's own answer is always good, and the node is needed for the load anyway: it is asked
     # first, so that a directory that is behind, stopped or gone costs nothing.
-    def match(client_index: int, block_hashes: Sequence[bytes], timeout_ms: int) -> MatchAnswer:
+    def match(client_index: int, namespace_id: int, block_hashes: Sequence[bytes], *, timeout_ms: int) -> MatchAnswer:
         if not link.up:
             return MatchAnswer(0, False)
         client = link.client(client_index)
-        answer = client.match(side.scope.namespace_id, block_hash_hints(block_hashes), rules, timeout_ms=timeout_ms)
+        answer = client.match(namespace_id, block_hash_hints(block_hashes), rules, timeout_ms=timeout_ms)
         return MatchAnswer(answer.fetchable, answer.reachable, lost=not answer.reachable and not client.connected)
 
     desk = LookupDesk(
         Matcher(
-            now=lambda block_hashes, budget_ms: match(0, block_hashes, budget_ms),
-            late=lambda block_hashes, timeout_ms: late.submit(match, 1, block_hashes, timeout_ms),
+            now=lambda namespace_id, block_hashes, budget_ms: match(
+                0, namespace_id, block_hashes, timeout_ms=budget_ms
+            ),
+            late=lambda namespace_id, block_hashes, timeout_ms: late.submit(
+                match, 1, namespace_id, block_hashes, timeout_ms=timeout_ms
+            ),
         ),
         health=health,
         limits=LookupLimits(

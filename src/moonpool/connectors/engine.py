@@ -10,15 +10,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from moonpool.connectors import engine_facts
-from moonpool.connectors.assembly import connector_config, find_peers, make_scheduler_parts
+from moonpool.connectors.adapters import AdapterBook, AdapterPolicy, Sharing, read_adapter, refuse
+from moonpool.connectors.assembly import clock_ms, connector_config, find_peers, make_scheduler_parts
 from moonpool.connectors.description import EngineSelf, describe_engine
 from moonpool.connectors.groups import CacheGroup, find_obstacle
 from moonpool.connectors.plans import StepPlan
 from moonpool.connectors.reporter import Reporter
 from moonpool.connectors.scheduler import Scope
 from moonpool.errors import IdentityError, MoonpoolError
-from moonpool.identity import Identity, fingerprint_weights, namespace_id, with_weight_version
+from moonpool.identity import (
+    Adapter,
+    EngineDescription,
+    Identity,
+    fingerprint_adapter,
+    fingerprint_weights,
+    namespace_id,
+    with_weight_version,
+)
 
 logger = logging.getLogger("vllm.moonpool")
 STOP_TIMEOUT_MS = 2_000
@@ -36,7 +47,8 @@ class EngineProbe(Protocol):
 
     def engine_version(self) -> str: ...
     def hash_block_size(self) -> int: ...
-    def weights_folder(self) -> Path: ...
+    def local_folder(self, name: str, revision: str | None = None) -> Path: ...
+    def adapters_may_change(self) -> bool: ...
     def hash_seed(self) -> tuple[str, str]: ...
     def attention_backend(self) -> str: ...
     def instruction_set(self) -> str: ...
@@ -61,10 +73,9 @@ class EngineFace:
             self.config, groups, peers=peers, name=f"{engine_id} scheduler", shard_count=self.engine.shard_count
         )
         self.side = self.parts.side
+        self._adapters = self._make_adapters()
         self._reporter = Reporter(
-            lambda: describe_engine(
-                self.engine, scope=self.side.scope, ledger=self.parts.ledger, health=self.parts.health
-            ),
+            self._describe,
             make_listeners=lambda: [
                 peers.node_client(engine_id, shared_memory=False),
                 peers.directory_client(engine_id),
@@ -93,6 +104,12 @@ class EngineFace:
             warnings=engine_facts.find_warnings(vllm_config),
         )
 
+    def _describe(self) -> EngineDescription:
+        described = describe_engine(
+            self.engine, scope=self.side.scope, ledger=self.parts.ledger, health=self.parts.health
+        )
+        return msgspec.structs.replace(described, adapters=self._adapters.described())
+
     def start(self) -> None:
         """Connect, begin to report, and find out who this engine is."""
         self.engine.process_id = os.getpid()
@@ -108,9 +125,39 @@ class EngineFace:
             self._waited = True
             self._identified.wait(IDENTITY_WAIT_MS / 1000)
 
-    def request_obstacle(self, request: Any) -> str:
-        """Why this request shares nothing; empty when it does."""
-        return engine_facts.find_request_obstacle(request, share_media=self.config.connector.share_media)
+    def sharing(self, request: Any) -> Sharing:
+        """What this request may do with the pool now."""
+        obstacle = engine_facts.find_request_obstacle(request, share_media=self.config.connector.share_media)
+        if obstacle:
+            return refuse(obstacle)
+        scope = self.side.scope
+        use = engine_facts.adapter_use(request)
+        if use is None or not scope.namespace_id:  # of an engine without one everybody is refused
+            return Sharing(scope.namespace_id)
+        return self._adapters.sharing(use)
+
+    def _make_adapters(self) -> AdapterBook:
+        settings = self.config.connector
+        policy = AdapterPolicy(
+            started_ns=time.time_ns(),
+            vouched=settings.adapters_stay,
+            may_change=self._probe.adapters_may_change(),
+            several_hosts=int(getattr(self._vllm_config.parallel_config, "nnodes", 1)) > 1,
+        )
+        return AdapterBook(
+            policy,
+            read=lambda use: read_adapter(use, self._probe.local_folder(use.path), fingerprint=fingerprint_adapter),
+            derive=self._adapter_namespace_id,
+            clock_ms=clock_ms,
+            pending_ms_max=settings.pending_ms_max,
+        )
+
+    def _adapter_namespace_id(self, adapter: Adapter) -> int:
+        """In the thread that reads adapters."""
+        if self._identity is None:
+            raise IdentityError("this engine has no identity", kind="incomplete_identity")
+        identity = engine_facts.with_lora(self._identity, adapter, self._vllm_config)
+        return namespace_id(identity, tenant=self.engine.tenant)
 
     # Identity -----------------------------------------------------------------------------------------------
 
@@ -134,7 +181,8 @@ class EngineFace:
         if obstacle:
             raise IdentityError(obstacle)
         load_format = str(self._vllm_config.load_config.load_format)
-        weights = fingerprint_weights(self._probe.weights_folder(), load_format=load_format)
+        model = self._vllm_config.model_config
+        weights = fingerprint_weights(self._probe.local_folder(model.model, model.revision), load_format=load_format)
         seed, engine.hash_seed = self._wait_hash_seed()
         facts = engine_facts.PlatformFacts(
             engine_version=engine.kind_version,
@@ -188,6 +236,7 @@ class EngineFace:
         if not self.side.roll(namespace_id(rolled, tenant=self.engine.tenant)):
             return False
         self._identity = rolled
+        self._adapters.forget_namespaces()
         self.engine.identity = rolled.fields()
         return True
 
@@ -213,5 +262,6 @@ class EngineFace:
     def stop(self) -> None:
         """Report what is left and close."""
         self.side.close()
+        self._adapters.stop()
         self._reporter.stop(STOP_TIMEOUT_MS)
         self.parts.link.stop()

@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
+from moonpool.connectors.adapters import AdapterUse
 from moonpool.connectors.groups import FULL_ATTENTION, WINDOW, CacheGroup
-from moonpool.identity.identity import Identity, KvGroup, clean_model_config
+from moonpool.connectors.request_reasons import MEDIA, PROMPT_EMBEDDINGS
+from moonpool.identity.identity import Adapter, Identity, KvGroup, clean_model_config, with_adapter
 
 # By the name of vLLM's spec class, exactly: a subclass may follow another rule.
 _RULES = {
@@ -22,6 +24,15 @@ _RULES = {
     "SlidingWindowSpec": WINDOW,
     "SlidingWindowMLASpec": WINDOW,
 }
+# What decides how an adapter's weights are applied. Not all releases have all of them.
+_LORA_FIELDS = (
+    "lora_dtype",
+    "target_modules",
+    "fully_sharded_loras",
+    "enable_tower_connector_lora",
+    "enable_mixed_moe_lora_format",
+    "enable_moe_shared_loras",
+)
 _SAME_ON_EVERY_SHARD = frozenset({"MLAAttentionSpec", "SlidingWindowMLASpec"})
 
 
@@ -87,8 +98,13 @@ def engine_label(vllm_config: Any, configured: str) -> str:
 def shard_count(vllm_config: Any, kv_cache_config: Any) -> int:
     """Workers with different bytes of one block."""
     parallel = vllm_config.parallel_config
-    replicas = int(getattr(kv_cache_config, "kv_tp_replicas", 1) or 1)
-    return max(1, int(parallel.tensor_parallel_size) // replicas) * int(parallel.pipeline_parallel_size)
+    per_stage = max(1, int(parallel.tensor_parallel_size) // replica_count(kv_cache_config))
+    return per_stage * int(parallel.pipeline_parallel_size)
+
+
+def replica_count(kv_cache_config: Any) -> int:
+    """Workers with the same bytes of a block."""
+    return max(1, int(getattr(kv_cache_config, "kv_tp_replicas", 1) or 1))
 
 
 def find_engine_obstacle(vllm_config: Any) -> str:
@@ -138,14 +154,40 @@ def find_warnings(vllm_config: Any) -> list[str]:
 
 
 def find_request_obstacle(request: Any, *, share_media: bool) -> str:
-    """Why this request shares nothing; empty when it does."""
-    if getattr(request, "lora_request", None) is not None:
-        return "lora_adapter"
+    """Why this request shares nothing, its adapter aside; empty when it does."""
     if getattr(request, "prompt_embeds", None) is not None and not share_media:
-        return "prompt_embeddings"
+        return PROMPT_EMBEDDINGS
     if getattr(request, "mm_features", None) and not share_media:
-        return "media"
+        return MEDIA
     return ""
+
+
+def adapter_use(request: Any) -> AdapterUse | None:
+    """The LoRA adapter of a request, if it has one."""
+    adapter = getattr(request, "lora_request", None)
+    if adapter is None:
+        return None
+    return AdapterUse(
+        name=str(adapter.lora_name),
+        path=str(adapter.lora_path),
+        number=int(adapter.lora_int_id),
+        variant="3d" if getattr(adapter, "is_3d_lora_weight", False) else "",
+        in_place=bool(getattr(adapter, "load_inplace", False)),
+    )
+
+
+def with_lora(identity: Identity, adapter: Adapter, vllm_config: Any) -> Identity:
+    """The identity of requests with this adapter: what it contains, and how this engine applies adapters."""
+    lora = getattr(vllm_config, "lora_config", None)
+    applied = {
+        name: _text(getattr(lora, name)) for name in _LORA_FIELDS if getattr(lora, name, None) not in (None, False)
+    }
+    overrides = {**(identity.config_overrides or {}), "lora": applied}
+    return msgspec.structs.replace(with_adapter(identity, adapter), config_overrides=overrides)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(sorted(value)) if isinstance(value, list) else str(value).removeprefix("torch.")
 
 
 def build_identity(vllm_config: Any, groups: Sequence[CacheGroup], *, layout: str, facts: PlatformFacts) -> Identity:

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from moonpool.connectors.plans import BlockRun, LoadOrder, LoadReport
+from moonpool.connectors.request_reasons import CANCELLED, DEADLINE
 
 logger = logging.getLogger("vllm.moonpool")
-CANCELLED = "cancelled"
 INTERNAL = "internal"
-DEADLINE = "deadline"
 
 
 class LoadLimits(NamedTuple):

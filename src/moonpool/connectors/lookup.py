@@ -14,19 +14,13 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from moonpool.connectors.health import Health
+from moonpool.connectors.request_reasons import LOCAL_IS_LONGER, OFF, STORED_LESS, TOO_MANY, TOO_SHORT
+from moonpool.types import Reason
 
-# Reasons why a request got less than its whole prefix, as they stand in outcomes and counters. Those of reads are
-# the labels of moonpool.types.Reason.
-NOT_STORED = "never_stored"
-STORED_LESS = "stored_less"
-NODE_AWAY = "unavailable"
-OUT_OF_BUDGET = "timed_out"
-GAVE_UP = "engine_gave_up"
-TOO_SHORT = "shorter_than_a_block"
-LOCAL_IS_LONGER = "local_hit_is_longer"
-TOO_MANY = "too_many_requests"
-OFF = "off"  # this engine is offered nothing; its description says why
-
+NOT_STORED = Reason.NEVER_STORED.label
+NODE_AWAY = Reason.UNAVAILABLE.label
+OUT_OF_BUDGET = Reason.TIMED_OUT.label
+GAVE_UP = Reason.ENGINE_GAVE_UP.label
 
 # A look-up asks for at most so many blocks (the wire's limit of one question).
 BLOCKS_PER_LOOKUP_MAX = 16_384
@@ -48,20 +42,23 @@ class LateAnswer(Protocol):
 
 
 class Matcher(NamedTuple):
-    """``now(hashes, budget_ms)`` is the only thing here that waits; ``late(hashes, timeout_ms)`` returns at once."""
+    """``now(namespace_id, hashes, budget_ms)`` is the only thing here that waits. ``late`` takes the same and returns
+    at once.
+    """
 
-    now: Callable[[Sequence[bytes], int], MatchAnswer]
-    late: Callable[[Sequence[bytes], int], LateAnswer]
+    now: Callable[[int, Sequence[bytes], int], MatchAnswer]
+    late: Callable[[int, Sequence[bytes], int], LateAnswer]
 
 
 class Ask(NamedTuple):
     """What the desk needs to know of a request.
 
-    ``obstacle`` names why this request must not share (empty: it may); ``attempt`` grows each time the request
-    starts anew (preemption), so that it is looked up again.
+    ``namespace_id`` is where its blocks are (0: nowhere); ``obstacle`` names why this request must not share (empty:
+    it may); ``attempt`` grows each time the request starts anew (preemption), so that it is looked up again.
     """
 
     request_id: str
+    namespace_id: int
     block_hashes: Sequence[bytes]
     token_count: int
     block_size: int
@@ -135,27 +132,34 @@ class LookupDesk:
 
     def _must_wait(self, lookup: Lookup, ask: Ask, hit_block_count_max: int) -> bool:
         """Gets an answer into ``lookup``; true when the request is to ask again in the next step."""
-        lookup.reason = ask.obstacle or ("" if hit_block_count_max > 0 else TOO_SHORT)
-        if not lookup.reason and not self._health.up:
-            lookup.reason = NODE_AWAY
+        lookup.reason = self._obstacle(ask, hit_block_count_max)
         if lookup.reason:
             lookup.answered = True
             return False
         hashes = ask.block_hashes[:hit_block_count_max]
         if lookup.asked_at_ms is None:
-            return self._ask_now(lookup, hashes)
+            return self._ask_now(lookup, ask.namespace_id, hashes)
         return self._ask_again(lookup, hashes)
 
-    def _ask_now(self, lookup: Lookup, hashes: Sequence[bytes]) -> bool:
+    def _obstacle(self, ask: Ask, hit_block_count_max: int) -> str:
+        if ask.obstacle:
+            return ask.obstacle
+        if not ask.namespace_id:
+            return OFF
+        if hit_block_count_max <= 0:
+            return TOO_SHORT
+        return "" if self._health.up else NODE_AWAY
+
+    def _ask_now(self, lookup: Lookup, namespace_id: int, hashes: Sequence[bytes]) -> bool:
         """The one call inside a step; true when the answer is late."""
         lookup.asked_at_ms = self._clock_ms()
-        answer = self._matcher.now(hashes, self._limits.budget_ms)
+        answer = self._matcher.now(namespace_id, hashes, self._limits.budget_ms)
         self._count("lookups")
         if answer.reachable or answer.lost or not self._limits.pending_ms_max:
             self._take(lookup, answer, len(hashes))
             return False
         self._count("lookup_timeouts")
-        lookup.late = self._matcher.late(hashes, self._limits.pending_ms_max)
+        lookup.late = self._matcher.late(namespace_id, hashes, self._limits.pending_ms_max)
         return True
 
     def _ask_again(self, lookup: Lookup, hashes: Sequence[bytes]) -> bool:

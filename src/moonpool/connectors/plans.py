@@ -8,6 +8,13 @@ import msgspec
 STEP_HAD_LOAD_ERROR = "step_had_load_error"
 
 
+class FileStamp(msgspec.Struct, frozen=True):
+    """A file as the kernel knew it: link, device, inode, bytes, times. An empty state: it was not there."""
+
+    path: str
+    state: tuple[int, ...]
+
+
 class BlockRun(msgspec.Struct, frozen=True):
     """Consecutive blocks of one chain in one kv_group.
 
@@ -31,13 +38,17 @@ class LoadOrder(msgspec.Struct, frozen=True):
 
 
 class SaveOrder(msgspec.Struct, frozen=True):
-    """Offer these runs to the pool once the step is done. ``end`` blocks of the chain are covered then."""
+    """Offer these runs to the pool once the step is done. ``end`` blocks of the chain are covered then.
+
+    ``stamps`` are files (of a LoRA adapter) that must be the same then, or the blocks may be of other weights.
+    """
 
     request_id: str
     namespace_id: int
     first: int
     end: int
     runs: tuple[BlockRun, ...]
+    stamps: tuple[FileStamp, ...] = ()
 
 
 class StepPlan(msgspec.Struct):

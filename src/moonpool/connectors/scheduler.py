@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from moonpool.connectors import saving
+from moonpool.connectors.adapters import Sharing, refuse
 from moonpool.connectors.groups import CacheGroup, blocks_to_load
 from moonpool.connectors.link import NodeLink
-from moonpool.connectors.lookup import NODE_AWAY, OFF, Ask, Decision, LookupDesk
+from moonpool.connectors.lookup import NODE_AWAY, Ask, Decision, LookupDesk
 from moonpool.connectors.outcomes import Ledger, Outcome
 from moonpool.connectors.plans import (
     STEP_HAD_LOAD_ERROR,
     BlockRun,
+    FileStamp,
     LoadOrder,
     LoadReport,
     SaveOrder,
     StepPlan,
     StepReport,
 )
+from moonpool.connectors.request_reasons import ABORTED, ADAPTER_CHANGED, OFF
 from moonpool.types import Reason
 
 
@@ -66,9 +69,18 @@ class Tracked(msgspec.Struct):
     progress: saving.SaveProgress
     attempt: int = 0
     may_save: bool = True
+    stamps: tuple[FileStamp, ...] = ()
     loading: bool = False
     load_token_count: int = 0
     load: LoadReport | None = None
+
+
+class Matched(NamedTuple):
+    """What was decided for a request until its blocks are allocated."""
+
+    local_token_count: int
+    decision: Decision
+    sharing: Sharing
 
 
 class SchedulerSide:
@@ -93,54 +105,55 @@ class SchedulerSide:
         self._clock_ms = clock_ms
         self._tracked: dict[str, Tracked] = {}
         self._closing: list[Tracked] = []
-        self._local: dict[str, tuple[int, Decision]] = {}
+        self._matched: dict[str, Matched] = {}
         self._orders: list[LoadOrder] = []
         self._cancelled: list[str] = []
 
     # Before a step ------------------------------------------------------------------------------------------
 
-    def matched(self, request: Request, *, local_token_count: int, obstacle: str = "") -> Decision:
-        """How many tokens beyond the local hit this request is to load, or `pending`."""
-        if self.scope.load_obstacle:
-            obstacle = OFF
+    def matched(self, request: Request, *, local_token_count: int, sharing: Sharing | None = None) -> Decision:
+        """How many tokens beyond the local hit this request is to load, or `pending`. Without ``sharing`` it may do
+        what the engine may.
+        """
+        sharing = sharing or Sharing(self.scope.namespace_id)
         began_ms = self._clock_ms()
         decision = self._desk.decide(
             Ask(
                 request_id=request.request_id,
+                namespace_id=sharing.namespace_id,
                 block_hashes=request.block_hashes,
                 token_count=request.token_count,
                 block_size=self.block_size,
                 local_token_count=local_token_count,
                 attempt=request.attempt,
-                obstacle=obstacle,
+                obstacle=OFF if self.scope.load_obstacle else sharing.obstacle,
             )
         )
         self._ledger.count("schedule_ms_total", self._clock_ms() - began_ms)
-        self._local[request.request_id] = (local_token_count, decision)
+        self._matched[request.request_id] = Matched(local_token_count, decision, sharing)
         return decision
 
-    def admitted(
-        self, request: Request, *, block_numbers: Sequence[Sequence[int]], load_token_count: int, may_save: bool = True
-    ) -> None:
+    def admitted(self, request: Request, *, block_numbers: Sequence[Sequence[int]], load_token_count: int) -> None:
         """Blocks were allocated; those of ``load_token_count`` tokens after the local hit are to be loaded."""
         request_id = request.request_id
-        local_token_count, decision = self._local.pop(request_id, (None, Decision(0)))
+        matched = self._matched.pop(request_id, None)
         tracked = self._tracked.get(request_id)
         if tracked is None or tracked.attempt != request.attempt:
-            tracked = self._track(request, earlier=tracked, may_save=may_save)
-        if local_token_count is None:
+            tracked = self._track(request, earlier=tracked, sharing=matched.sharing if matched else refuse(OFF))
+        if matched is None:
             return  # the second call after a load: nothing new
+        local_token_count, decision, sharing = matched
         outcome = tracked.outcome
         if request.attempt == 0 or load_token_count:
             outcome.local_tokens = min(local_token_count, request.prompt_token_count)
             outcome.promised_tokens = max(outcome.promised_tokens, load_token_count)
         outcome.reason = outcome.reason or decision.reason
-        outcome.detail = self.scope.load_obstacle
+        outcome.detail = self.scope.load_obstacle or sharing.detail
         outcome.lookup_ms = self._desk.duration_ms(request_id)
         if load_token_count:
             self._order_load(tracked, block_numbers, local_token_count=local_token_count, token_count=load_token_count)
 
-    def _track(self, request: Request, *, earlier: Tracked | None, may_save: bool) -> Tracked:
+    def _track(self, request: Request, *, earlier: Tracked | None, sharing: Sharing) -> Tracked:
         progress = saving.SaveProgress()
         known = self._desk.known_block_count(request.request_id)
         saving.offered(progress, end=min(known, len(request.block_hashes)), block_hashes=request.block_hashes)
@@ -150,11 +163,12 @@ class SchedulerSide:
             progress.stored_count = earlier.progress.stored_count
         tracked = Tracked(
             request=request,
-            namespace_id=self.scope.namespace_id,
+            namespace_id=sharing.namespace_id,
             outcome=outcome,
             progress=progress,
             attempt=request.attempt,
-            may_save=may_save,
+            may_save=sharing.may_save and sharing.namespace_id != 0,
+            stamps=sharing.stamps,
         )
         self._tracked[request.request_id] = tracked
         if earlier is None:
@@ -226,7 +240,7 @@ class SchedulerSide:
             return None
         runs = saving.make_runs(self.groups, block_hashes=hashes, block_numbers=block_numbers, positions=positions)
         saving.offered(tracked.progress, end=positions.stop, block_hashes=hashes)
-        return SaveOrder(request_id, tracked.namespace_id, positions.start, positions.stop, runs)
+        return SaveOrder(request_id, tracked.namespace_id, positions.start, positions.stop, runs, tracked.stamps)
 
     # After a step -------------------------------------------------------------------------------------------
 
@@ -261,6 +275,10 @@ class SchedulerSide:
         tracked.progress.stored_count += stored_count
         if not failure:
             saving.stored(tracked.progress)
+            return
+        if failure == ADAPTER_CHANGED:  # its blocks may be of other weights than those of its namespace
+            tracked.may_save = False
+            self._ledger.miss(f"save_{failure}")
             return
         if failure == STEP_HAD_LOAD_ERROR:  # nothing is wrong with these blocks: offer them in the next step
             hashes = tracked.request.block_hashes
@@ -302,13 +320,13 @@ class SchedulerSide:
     def ended(self, request_id: str) -> None:
         """The request is done, or was aborted; its blocks may be reused unless it is still loading."""
         self._desk.forget(request_id)
-        self._local.pop(request_id, None)
+        self._matched.pop(request_id, None)
         tracked = self._tracked.pop(request_id, None)
         if tracked is None:
             return
         if tracked.loading:
             self._cancelled.append(request_id)
-            tracked.outcome.reason = "aborted"
+            tracked.outcome.reason = ABORTED
         self._closing.append(tracked)
 
     def _close_finished(self) -> None:

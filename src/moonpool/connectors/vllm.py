@@ -3,6 +3,10 @@
 The one module that imports vLLM, and the one to adapt when vLLM changes. It translates; what is decided is decided
 in its siblings. Nothing here raises into the engine's step: what goes wrong is logged once and the engine runs on
 without the pool. Importing opens nothing; scheduler and workers connect by themselves once their engine is ready.
+
+One adapter for three minor releases, 0.30 to 0.32. What only some of them have is looked for, never inferred from the
+number of the release: here where it has to be imported (`_host_memory`, `_hash_block_size`), in `engine_facts` where it
+is an attribute (`replica_count`).
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from moonpool.connectors.engine import EngineFace
 from moonpool.connectors.groups import CacheGroup, find_obstacle
 from moonpool.connectors.pieces import TensorFacts, layer_pieces
 from moonpool.connectors.plans import StepPlan, StepReport
+from moonpool.connectors.request_reasons import PROMPT_LOGPROBS
 from moonpool.connectors.worker import HostPort, Port, Shard
 from moonpool.errors import IdentityError
 from moonpool.identity import instruction_set
@@ -100,14 +105,20 @@ class VllmProbe:
         """Tokens of one block hash."""
         return _hash_block_size(self.vllm_config, self.kv_cache_config)
 
-    def weights_folder(self) -> Path:
-        """The local folder of the weights; a hub name is looked up in the local cache only."""
-        name = str(self.vllm_config.model_config.model)
-        if Path(name).exists():
-            return Path(name)
+    def local_folder(self, name: str, revision: str | None = None) -> Path:
+        """The folder of weights or of an adapter; a hub name is looked up in the local cache only."""
+        path = Path(name).expanduser()
+        if path.exists():
+            return path
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(name, revision=self.vllm_config.model_config.revision, local_files_only=True))
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+
+    def adapters_may_change(self) -> bool:
+        """Whether users may load adapters while the engine runs, also in place of others."""
+        from vllm import envs
+
+        return bool(envs.VLLM_ALLOW_RUNTIME_LORA_UPDATING)
 
     def hash_seed(self) -> tuple[str, str]:
         """(fingerprint, name) of what the first block's hash starts from. vLLM draws it after the scheduler is
@@ -144,8 +155,19 @@ class VllmProbe:
         return f"{instruction_set()}, {kernels} kernels"
 
 
+def _host_memory() -> Any:
+    """How vLLM's metrics call hits out of a host's memory: since 0.32; None before, and never asked for."""
+    try:
+        from vllm.v1.metrics.cache_hit_source import CacheHitSource
+    except ImportError:
+        return None
+    return CacheHitSource.HOST
+
+
 class MoonpoolConnector(KVConnectorBase_V1, SupportsHMA):
     """vLLM's connector to the pool. One instance in the scheduler, one in each worker."""
+
+    _cache_hit_source = _host_memory()
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
@@ -183,11 +205,13 @@ class MoonpoolConnector(KVConnectorBase_V1, SupportsHMA):
 
     def _matched(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
         assert self._face is not None
-        obstacle = self._face.request_obstacle(request)
-        if request.skip_reading_prefix_cache:
-            obstacle = obstacle or "prompt_logprobs"
+        sharing = self._face.sharing(request)
+        if sharing.pending:
+            return None, False
+        if request.skip_reading_prefix_cache and not sharing.obstacle:
+            sharing = sharing._replace(obstacle=PROMPT_LOGPROBS)
         decision = self._face.side.matched(
-            engine_facts.RequestFacts(request), local_token_count=num_computed_tokens, obstacle=obstacle
+            engine_facts.RequestFacts(request), local_token_count=num_computed_tokens, sharing=sharing
         )
         if decision.pending:
             return None, False
@@ -203,7 +227,6 @@ class MoonpoolConnector(KVConnectorBase_V1, SupportsHMA):
                 engine_facts.RequestFacts(request),
                 block_numbers=blocks.get_block_ids(),
                 load_token_count=num_external_tokens,
-                may_save=not face.request_obstacle(request),
             ),
             None,
         )
@@ -356,7 +379,7 @@ def _shard(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> Shard:
     from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 
     parallel = vllm_config.parallel_config
-    replicas = max(1, int(getattr(kv_cache_config, "kv_tp_replicas", 1) or 1))
+    replicas = engine_facts.replica_count(kv_cache_config)
     per_stage = max(1, int(parallel.tensor_parallel_size) // replicas)
     index = get_pp_group().rank_in_group * per_stage + get_tp_group().rank_in_group // replicas
     count = engine_facts.shard_count(vllm_config, kv_cache_config)

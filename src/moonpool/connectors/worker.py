@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from moonpool.connectors.adapters import unchanged
 from moonpool.connectors.groups import CacheGroup
 from moonpool.connectors.link import NodeLink
 from moonpool.connectors.loading import Loader, LoadLimits, RunResult, split_run
@@ -26,6 +27,7 @@ from moonpool.connectors.plans import (
     StepPlan,
     StepReport,
 )
+from moonpool.connectors.request_reasons import ADAPTER_CHANGED
 from moonpool.identity.keys import block_hash_hints, block_keys, key_prefix
 from moonpool.types import Reason, Status
 
@@ -194,6 +196,8 @@ class WorkerSide:
                 report.failure = STEP_HAD_LOAD_ERROR
             elif self.obstacle or not self._ports:
                 report.failure = NO_LAYOUT
+            elif not unchanged(order.stamps):
+                report.failure = ADAPTER_CHANGED
             else:
                 self._save_order(order, report, began_ms + self._limits.save_ms)
             self._report.saves[order.request_id] = report

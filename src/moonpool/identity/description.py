@@ -92,6 +92,7 @@ class EngineDescription(Struct, frozen=True, kw_only=True):
     loads: bool = True  # offers hits
     saves: bool = True
     reasons: list[str] = field(default_factory=list)  # why it offers no hits or fewer, a line each
+    adapters: dict[str, str] = field(default_factory=dict)  # LoRA: name → fingerprint, or why it is not shared
     started_at: float = 0.0  # wall clock, seconds
     described_at: float = 0.0
     counters: EngineCounters = field(default_factory=EngineCounters)
