@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from moonpool.errors import IdentityError, UsageError
 from moonpool.identity import (
@@ -23,6 +25,7 @@ from moonpool.identity import (
     clean_model_config,
     decode_description,
     differences,
+    digest_hints,
     encode_description,
     instruction_set,
     key_prefix,
@@ -281,6 +284,12 @@ def test_hints_of_many_are_those_of_each_whatever_the_length(length: int) -> Non
     assert list(block_hash_hints(hashes)) == [block_hash_hint(block_hash) for block_hash in hashes]
     assert list(block_hash_hints(hashes[1:2])) == [block_hash_hint(hashes[1])]
     assert list(block_hash_hints(())) == []
+
+
+@given(st.integers(1, 40), st.lists(st.integers(0, 2**64 - 1) | st.just(0), max_size=20), st.randoms())
+def test_hints_of_digests_of_one_width_are_those_of_block_hashes(width: int, lows: list[int], random: Any) -> None:
+    digests = [(random.randbytes(width) + low.to_bytes(8, "big"))[-width:] for low in lows]
+    assert list(digest_hints(digests)) == list(block_hash_hints(digests))
 
 
 def test_ids_that_a_client_picked_are_not_shared_unless_allowed() -> None:

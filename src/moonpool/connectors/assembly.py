@@ -18,7 +18,7 @@ from moonpool.connectors.lookup import LookupDesk, LookupLimits, MatchAnswer, Ma
 from moonpool.connectors.outcomes import Ledger
 from moonpool.connectors.scheduler import SchedulerSide
 from moonpool.connectors.worker import Shard, WorkerLimits, WorkerSide
-from moonpool.identity import block_hash_hints
+from moonpool.identity import digest_hints
 
 EXTRA_PREFIX = "moonpool."
 _TOP_SETTINGS = frozenset({"runtime_folder", "secret_file"})
@@ -124,7 +124,7 @@ def make_scheduler_parts(
         if not link.up:
             return MatchAnswer(0, False)
         client = link.client(client_index)
-        answer = client.match(namespace_id, block_hash_hints(block_hashes), rules, timeout_ms=timeout_ms)
+        answer = client.match(namespace_id, digest_hints(block_hashes), rules, timeout_ms=timeout_ms)
         return MatchAnswer(answer.fetchable, answer.reachable, lost=not answer.reachable and not client.connected)
 
     desk = LookupDesk(

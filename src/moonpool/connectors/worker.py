@@ -28,7 +28,7 @@ from moonpool.connectors.plans import (
     StepReport,
 )
 from moonpool.connectors.request_reasons import ADAPTER_CHANGED
-from moonpool.identity.keys import block_hash_hints, block_keys, key_prefix
+from moonpool.identity.keys import block_keys, digest_hints, key_prefix
 from moonpool.types import Reason, Status
 
 logger = logging.getLogger("vllm.moonpool")
@@ -242,8 +242,8 @@ class WorkerSide:
 
     def _tags(self, namespace_id: int, run: BlockRun) -> Any:
         group = self._groups[run.kv_group]
-        hints = block_hash_hints(run.block_hashes)
-        parent = block_hash_hints((run.parent_hash,))[0] if run.parent_hash else 0
+        hints = digest_hints(run.block_hashes)
+        parent = digest_hints((run.parent_hash,))[0] if run.parent_hash else 0
         alone = group.same_on_every_shard
         return self.make_tags(
             namespace_id,
