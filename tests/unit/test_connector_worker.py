@@ -153,8 +153,11 @@ class DictPort:
         self.tags: list[Any] = []
         self.fail_with: tuple[Status, Reason] | None = None
         self.fail_from = 0
+        self.gate = threading.Event()  # reads wait for it
+        self.gate.set()
 
     def read(self, client: Any, blocks: Blocks, *, timeout_ms: int) -> Any:
+        assert self.gate.wait(WAIT_MS / 1000)
         statuses, reasons = [], []
         for number, key in zip(blocks.numbers, blocks.keys, strict=True):
             if key in self.node and self.fail_with is None:
@@ -283,12 +286,33 @@ def test_blocks_of_an_adapter_whose_files_changed_meanwhile_are_not_saved(tmp_pa
 
 def test_a_load_that_fails_after_the_save_is_reported_in_the_next_step() -> None:
     bench = WorkerBench()
-    bench.side.begin(StepPlan(saves=(save_order(),)))
+    bench.port.gate.clear()
+    bench.side.begin(StepPlan(loads=(order("missing", 12),), saves=(save_order(),)))
     bench.side.save()
-    bench.side.begin(StepPlan(loads=(order("missing", 12),)))
+    bench.port.gate.set()
     assert bench.side.drain(WAIT_MS)
     assert bench.side.take_ended() == (set(), set()), "this step's save did not know of it"
+    bench.side.begin(StepPlan())
     bench.side.save()
+    assert bench.side.take_ended() == ({"missing"}, {"missing"})
+
+
+def test_a_load_is_reported_in_a_step_that_computes_nothing_and_saves_nothing() -> None:
+    bench = WorkerBench()
+    bench.save(save_order())
+    bench.side.begin(StepPlan(loads=(order("r", 6),)))
+    assert bench.side.drain(WAIT_MS)
+    assert bench.side.take_ended() == ({"r"}, set())
+    assert bench.side.take_ended() == (set(), set())
+
+
+def test_a_failed_load_is_not_reported_before_the_saves_of_its_step_have_seen_it() -> None:
+    bench = WorkerBench()
+    bench.side.begin(StepPlan(loads=(order("missing"),), saves=(save_order(),)))
+    assert bench.side.drain(WAIT_MS)
+    assert bench.side.take_ended() == (set(), set()), "vLLM may ask before it saves"
+    bench.side.save()
+    assert bench.port.node == {}
     assert bench.side.take_ended() == ({"missing"}, {"missing"})
 
 

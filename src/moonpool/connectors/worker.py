@@ -125,6 +125,7 @@ class WorkerSide:
         self._ended: dict[str, LoadReport] = {}
         self._report = StepReport()
         self._plan = StepPlan()
+        self._saved = False  # `save` was called in this step
         self.make_tags: Callable[..., Any] = _native_tags
         self.obstacle = ""
 
@@ -138,6 +139,7 @@ class WorkerSide:
     def begin(self, plan: StepPlan) -> None:
         """Take the step's plan; loads begin at once, beside the step's computation."""
         self._plan = plan
+        self._saved = False
         for request_id in plan.cancelled:
             self._loader.cancel(request_id)
         for order in plan.loads:
@@ -185,6 +187,7 @@ class WorkerSide:
     def save(self) -> None:
         """Offer the step's complete blocks to the pool. Bounded; nothing of it is under way when this returns."""
         self._take_ended()
+        self._saved = True
         plan, self._plan = self._plan, StepPlan()
         if not plan.saves:
             return
@@ -264,7 +267,12 @@ class WorkerSide:
         self._stillborn.clear()
 
     def take_ended(self) -> tuple[set[str], set[str]]:
-        """(loads that have ended, those of them that failed) as `save` saw them; each once."""
+        """(loads that have ended, those of them that failed) as `save` saw them; each once.
+
+        An engine need not call `save` in a step that computes nothing (vLLM 0.30 does not): then as they are now.
+        """
+        if not self._saved and not self._plan.saves:
+            self._take_ended()
         ended, self._ended = self._ended, {}
         self._report.loads.update(ended)
         return set(ended), {request_id for request_id, report in ended.items() if report.failure}
