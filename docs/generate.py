@@ -13,6 +13,7 @@ from moonpool.cli import moonpool as command_group
 from moonpool.config.load import declared_settings
 from moonpool.config.settings import Config
 from moonpool.config.values import format_value
+from moonpool.connectors.request_reasons import REQUEST_REASONS
 from moonpool.errors import KINDS
 from moonpool.telemetry.metrics import DECLARATIONS
 from moonpool.types import Reason, Status
@@ -85,6 +86,9 @@ def reasons() -> Iterator[str]:
     yield from table(("Status", "Number"), ((f"`{item.name.lower()}`", str(item.value)) for item in Status))
     rows = ((f"`{item.label}`", str(item.value), item.meaning, item.advice) for item in Reason)
     yield from table(("Reason", "Number", "Meaning", "What to do"), rows)
+    yield "Of requests, as connectors tell them:\n"
+    words = ((f"`{label}`", told.meaning, told.advice) for label, told in REQUEST_REASONS.items())
+    yield from table(("Reason", "Meaning", "What to do"), words)
 
 
 def kinds() -> Iterator[str]:
