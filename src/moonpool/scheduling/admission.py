@@ -107,6 +107,22 @@ class PredictedLoad(AdmitAll):
             self.decode_seconds += self._learning * (decoded_seconds - self.decode_seconds)
 
 
+class MemorylessLoad(PredictedLoad):
+    """`PredictedLoad` for outputs of very different lengths: who decodes now goes on with the same chance each second.
+
+    With a uniform decode time, requests longer than the mean are taken for gone while they still decode, and the load
+    is predicted too low; here a request is still there after t seconds with probability exp(-t / mean decode time).
+    """
+
+    def decoding_at(self, at_seconds: float) -> int:
+        """The expected number of requests that will be decoding then."""
+        mean_seconds = max(self.decode_seconds, 1e-3)
+        expected = len(self._joined) * math.exp(-max(0.0, at_seconds - self._now_seconds) / mean_seconds)
+        for end_seconds in self._planned[: bisect.bisect_right(self._planned, at_seconds)]:
+            expected += math.exp((max(end_seconds, self._now_seconds) - at_seconds) / mean_seconds)
+        return round(expected)
+
+
 def _ttft_rejection(placement: Placement, fleet: Fleet) -> Rejection | None:
     late = placement.ttft_seconds - fleet.limits.ttft_seconds
     return Rejection(Refusal.TTFT, max(RETRY_SECONDS_MIN, late)) if late > 0.0 else None
