@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import resource
@@ -75,7 +76,7 @@ def test_up_serves_until_a_signal_and_leaves_nothing(folder: Path, how: signal.S
         assert up.end(how) == 0
         assert gone(node.process_id)
         assert gone(directory.process_id)
-        assert {path.name for path in folder.iterdir()} == {"secret"}
+        assert {path.name for path in folder.iterdir()} == {"secret", "up.lock"}
         assert b"Traceback" not in up.log.read_bytes()
 
 
@@ -132,6 +133,16 @@ def test_a_second_up_on_the_same_folder_is_refused_and_the_first_goes_on(folder:
         with moonpool.connect(folder) as pool:
             assert pool.put({"k": b"v"})["k"]
         assert up.end(signal.SIGINT) == 0
+
+
+def test_of_two_that_start_at_once_one_comes_up(folder: Path) -> None:
+    with (folder / "up.lock").open("w") as first:  # one that has just begun, and announced nothing yet
+        fcntl.flock(first, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "moonpool", "up", "--runtime-folder", str(folder), "--segment", "8MiB"]
+        second = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert b"already" in second.stderr
+    assert {path.name for path in folder.iterdir()} == {"up.lock"}
 
 
 def test_a_segment_beyond_the_memory_is_refused_in_plain_words(folder: Path) -> None:

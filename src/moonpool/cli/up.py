@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from moonpool.cli.settings import Settings, bytes_text, settings_options
 from moonpool.cli.supervision import WATCHED_SIGNALS, Child, exit_text, unblock_signals
+from moonpool.config import prepare_runtime_folder
 from moonpool.errors import MoonpoolError
 
 if TYPE_CHECKING:
@@ -67,6 +71,7 @@ class Stack:
         sizes = (f"node.{name}={getattr(self._config.node, name)}" for name in ("segment_bytes", "arena_bytes"))
         arguments = [*settings.arguments(), *(part for size in sizes for part in ("--set", size))]
         folder = self._config.runtime_folder
+        self._lock = _lock(Path(folder))
         self._children = [Child(kind, arguments, folder) for kind in ("directory", "node")]
 
     def start(self) -> bool:
@@ -131,6 +136,7 @@ class Stack:
         """Stop the node, then the directory."""
         for child in reversed(self._children):
             child.stop()
+        os.close(self._lock)
 
     def _ready(self, child: Child) -> bool:
         code = child.exit_code()
@@ -157,6 +163,22 @@ class Stack:
     def _next_start_s(self) -> float:
         due = [child.starts_at_s for child in self._children if child.starts_at_s is not None]
         return max(0.0, min(due) - time.monotonic()) if due else 3600.0
+
+
+def _lock(folder: Path) -> int:
+    """A descriptor that keeps others from starting in this folder: two that start at once would each get half."""
+    prepare_runtime_folder(folder)
+    descriptor = os.open(folder / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise MoonpoolError(
+            f"`moonpool up` runs in {folder} already: `moonpool top` shows it; stop it, or choose another "
+            "--runtime-folder",
+            kind="start_failed",
+        ) from error
+    return descriptor
 
 
 def _stop_requested(timeout_s: float) -> bool:
