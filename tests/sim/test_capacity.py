@@ -24,7 +24,7 @@ REQUESTS = Poisson(
     request_count=500, rate_per_s=3.0, document_count=60, document_tokens=24_576, own_tokens=Spread(1_000),
     output_tokens=Spread(40),
 ).requests()  # fmt: skip
-WISH = Wish(scenario=Scenario(ttft_s=6.0), engine_cache_bytes=60 * 10**9)
+WISH = Wish(scenario=Scenario(ttft_s=6.0), share=0.99, engine_cache_bytes=60 * 10**9)
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +36,23 @@ def found() -> Capacity:
 def test_the_search_finds_the_least_number_that_is_enough(least: int, start: int, most: int) -> None:
     tried: list[int] = []
 
-    def enough(number: int) -> bool:
+    def share(number: int) -> float:
         tried.append(number)
-        return number >= least
+        return number / least
 
-    assert fewest(enough, start=start, most=most) == (least if least <= most else None)
+    assert fewest(share, 1.0, start=start, most=most) == (least if least <= most else None)
     assert all(1 <= number <= most for number in tried)
+
+
+def test_the_search_ends_where_more_workers_do_not_help() -> None:
+    tried: list[int] = []
+
+    def share(number: int) -> float:
+        tried.append(number)
+        return min(number / 10, 0.9)
+
+    assert fewest(share, 0.95, start=1, most=10**6) is None
+    assert max(tried) < 100
 
 
 def test_the_pool_is_large_enough_and_not_much_larger() -> None:
@@ -81,7 +92,7 @@ def test_the_bill_is_workers_and_bytes_by_their_prices(found: Capacity) -> None:
 
 def test_what_no_cluster_can_do_is_said() -> None:
     slow = [Request(float(number), 100_000, 5, tuple(range(number * 200, number * 200 + 196))) for number in range(5)]
-    with pytest.raises(UsageError, match="no number of workers"):
+    with pytest.raises(UsageError, match="however many workers"):
         size_cluster(slow, Wish(scenario=Scenario(ttft_s=1.0)))
 
 

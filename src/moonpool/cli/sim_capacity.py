@@ -28,7 +28,7 @@ def _money(_context: click.Context, _parameter: click.Parameter, text: str) -> D
 
 @click.command("capacity")
 @scenario_options
-@click.option("--share", default=0.99, show_default=True, help="Of requests that have to meet both objectives.")
+@click.option("--share", default=0.9, show_default=True, help="Of requests that have to meet both objectives.")
 @click.option(
     "--hit-share", default=0.95, show_default=True, help="Of an unlimited pool's hit rate to store enough for."
 )

@@ -16,6 +16,7 @@ from moonpool.sim.scenario import Scenario, costs_of, simulate
 from moonpool.sim.trace import Request
 
 WORKERS_MAX = 4_096
+GROWTH, GAIN_LEAST = 1.5, 0.0005  # so many times more workers that gain less of the share do not help
 TOKENS_PER_PRICE = 1_000_000
 GIGABYTE = 10**9
 HEADROOM = 1.25  # hot blocks lie on several workers, so the pool has to be larger than one cache of the same hit rate
@@ -36,7 +37,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     scenario: Scenario
     prices: Prices = Prices()
-    share: float = 0.99
+    share: float = 0.9
     """Of requests that have to meet both objectives."""
     hit_share: float = 0.95
     """Of the hit rate that an unlimited pool would have: the storage is made large enough for that."""
@@ -125,18 +126,25 @@ def pool_for(requests: Sequence[Request], *, hit_share: float) -> tuple[int, flo
     return high, unlimited
 
 
-def fewest(enough: Callable[[int], bool], *, start: int, most: int) -> int | None:
-    """The least number from 1 on for which it is enough, where it stays so for all larger ones; None up to `most`."""
+def fewest(share: Callable[[int], float], goal: float, *, start: int, most: int) -> int | None:
+    """The least number from 1 on whose share reaches the goal; None if more of them no longer help, or beyond `most`.
+
+    Looks upwards from `start` in growing steps, then halves: the share is taken to fall nowhere as numbers rise.
+    """
     low, high = 0, min(max(start, 1), most)
     step = 1
-    while not enough(high):
+    reached = share(high)
+    while reached < goal:
         if high >= most:
             return None
         low, high, step = high, min(high + step, most), step * 2
+        before, reached = reached, share(high)
+        if reached < goal and high >= GROWTH * low and reached - before < GAIN_LEAST:
+            return None
     while high - low > 1:
-        # Near the upper end, since the start is a bound from below: most often one less is not enough.
+        # Below the start nothing is known, and it is near: most often one less is not enough.
         middle = high - 1 if low == 0 else (low + high) // 2
-        if enough(middle):
+        if share(middle) >= goal:
             high = middle
         else:
             low = middle
@@ -153,14 +161,18 @@ class _Search:
         self._results: dict[str, Result] = {}
 
     def size(self, name: str, hours: float) -> Size:
-        prefill = fewest(lambda count: self._met(name, count, 0), start=self._prefill_bound(hours), most=WORKERS_MAX)
+        # Prefill alone has to leave room for those that miss the objective of decoding.
+        goal, alone = self._wish.share, (1 + self._wish.share) / 2
+        prefill = fewest(
+            lambda count: self._share(name, count, 0), alone, start=self._prefill_bound(hours), most=WORKERS_MAX
+        )
         if prefill is None:
-            raise self._unreachable(name, "TTFT")
+            raise self._unreachable(name, alone, decoding=False)
         decode = fewest(
-            lambda count: self._met(name, prefill, count), start=self._decode_bound(hours), most=WORKERS_MAX
+            lambda count: self._share(name, prefill, count), goal, start=self._decode_bound(hours), most=WORKERS_MAX
         )
         if decode is None:
-            raise self._unreachable(name, "TBT")
+            raise self._unreachable(name, goal, decoding=True)
         return self._priced(prefill, decode, hours)
 
     def _run(self, name: str, prefill: int, decode: int) -> Result:
@@ -171,10 +183,8 @@ class _Search:
             self._results[workers] = simulate(scenario, self._requests)
         return self._results[workers]
 
-    def _met(self, name: str, prefill: int, decode: int) -> bool:
-        # Prefill alone has to leave room for the decode workers' own misses of the objective.
-        share = self._wish.share if decode else (1 + self._wish.share) / 2
-        return self._run(name, prefill, decode).effective_fraction >= share
+    def _share(self, name: str, prefill: int, decode: int) -> float:
+        return self._run(name, prefill, decode).effective_fraction
 
     def _prefill_bound(self, hours: float) -> int:
         """With every prompt half cached: a start for the search, not a bound that has to hold."""
@@ -215,10 +225,14 @@ class _Search:
             cost_per_million_tokens=round(cost * Decimal(hours) * TOKENS_PER_PRICE / tokens, 4),
         )
 
-    def _unreachable(self, name: str, objective: str) -> UsageError:
+    def _unreachable(self, name: str, goal: float, *, decoding: bool) -> UsageError:
         scenario = self._wish.scenario
+        tried = [result for workers, result in self._results.items() if ("D" in workers) == decoding]
+        best = max(result.effective_fraction for result in tried)
+        objectives = f"a TTFT within {scenario.ttft_s:g} s"
+        if decoding:
+            objectives += f" and a TBT within {scenario.tbt_s * 1_000:g} ms"
         return UsageError(
-            f"{name}, no number of workers up to {WORKERS_MAX} gives {self._wish.share:.1%} of these requests a TTFT "
-            f"within {scenario.ttft_s:g} s and a TBT within {scenario.tbt_s:g} s (it is the {objective}): "
-            "a lone request may already take longer; allow more"
+            f"{name}, {best:.1%} is the most of these requests that gets {objectives}, however many workers there are; "
+            f"{goal:.1%} was looked for: allow more time, or ask it of fewer"
         )
