@@ -13,7 +13,6 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from moonpool.cli.sim_paper import paper
 from moonpool.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ DEFAULT_COMMAND = "run"
 
 
 # Commands of other modules, imported when they are asked for.
-ELSEWHERE = {"capacity": "moonpool.cli.sim_capacity:capacity"}
+ELSEWHERE = {"capacity": "moonpool.cli.sim_capacity:capacity", "paper": "moonpool.cli.sim_paper:paper"}
 
 
 class WithDefault(click.Group):
@@ -56,9 +55,6 @@ def sim() -> None:
     Engines, caches, links and their queues are simulated; what is decided (where a prompt goes, what is fetched, what
     is refused) is decided by the product's own code. The same seed gives the same result, byte for byte.
     """
-
-
-sim.add_command(paper)
 
 
 def read_size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
