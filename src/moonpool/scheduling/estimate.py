@@ -37,15 +37,24 @@ class Estimator:
         None when there is nothing to fetch, the source cannot serve, or the deadline would pass.
         """
         own, best = held
+        load_seconds = self.fetch_seconds(fleet, worker, own=own, best=best)
+        if load_seconds is None:
+            return None
+        placed = self._placed(request, worker, best.tokens, now_seconds=now_seconds, load_seconds=load_seconds)
+        return placed._replace(
+            source_id=best.worker_id, fetched_tokens=best.tokens - own.tokens, grounds=Grounds.FETCHED_PREFIX
+        )
+
+    def fetch_seconds(self, fleet: Fleet, worker: Worker, *, own: Hit, best: Hit) -> float | None:
+        """How long fetching what is missing would take; None when it cannot be, as in `fetched`."""
         source = fleet.workers[best.worker_id]
         missing = best.tokens - own.tokens
         if missing <= 0 or source is worker or not source.serves_fetches:
             return None
-        load_seconds = self.costs.transfer.seconds(missing, source, worker) + self._disk(best) + self._disk(own)
-        if load_seconds > self.fetch_deadline_seconds:
-            return None
-        placed = self._placed(request, worker, best.tokens, now_seconds=now_seconds, load_seconds=load_seconds)
-        return placed._replace(source_id=source.worker_id, fetched_tokens=missing, grounds=Grounds.FETCHED_PREFIX)
+        load_seconds = self.costs.transfer.seconds(missing, source, worker)
+        if best.disk_tokens or own.disk_tokens:
+            load_seconds += self._disk(best) + self._disk(own)
+        return None if load_seconds > self.fetch_deadline_seconds else load_seconds
 
     def faster(
         self, request: Request, fleet: Fleet, now_seconds: float, *, worker: Worker, held: tuple[Hit, Hit]

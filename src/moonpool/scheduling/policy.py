@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import bisect
+import heapq
+import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from moonpool.scheduling.costs import Costs
+from moonpool.scheduling.costs import Costs, PrefillCost
 from moonpool.scheduling.estimate import Estimator
 from moonpool.scheduling.fleet import Fleet
 from moonpool.scheduling.routing import Hit, Placement, Rejection, Request
 from moonpool.scheduling.saturation import no_prefill_worker
+from moonpool.scheduling.workers import Worker
+
+_NOTHING = Hit(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,77 +64,126 @@ class CostPolicy:
     def place(self, request: Request, fleet: Fleet, now_seconds: float) -> Placement | Rejection:
         """See `moonpool.scheduling.routing.PrefillPolicy`."""
         self._turn += 1
-        placements, queues = self._candidates(request, fleet, now_seconds)
-        if not placements:
-            return no_prefill_worker(fleet, now_seconds)
-        chosen = self._best(placements, queues)
-        self._chosen_turn[chosen.worker_id] = self._turn
-        self._recent.add(chosen, now_seconds)
-        return chosen
-
-    def _candidates(
-        self, request: Request, fleet: Fleet, now_seconds: float
-    ) -> tuple[list[tuple[Placement, float]], dict[int, float]]:
-        """Placements with the price of their copies, and the queues of the least loaded workers."""
-        settings, prefixes, estimator = self.settings, request.prefixes, self._estimator
-        hits = prefixes.longest(settings.holder_count)
-        longest = hits[0] if hits else None
+        hits = request.prefixes.longest(self.settings.holder_count)
+        longest = hits[0] if hits else _NOTHING
         # One queue more than followers, so that their waiting is right wherever this request goes.
-        spare_count = max(settings.spare_count, settings.followers + 1)
+        spare_count = max(self.settings.spare_count, self.settings.followers + 1)
         spare = fleet.least_loaded(now_seconds, count=spare_count, turn=self._turn)
-        queues = {worker.worker_id: worker.queue_seconds(now_seconds) for worker in spare}
-        busy_share = 1.0 - fleet.idle_count(now_seconds) / max(1, fleet.prefill_count)
-        held: dict[int, Hit] = {hit.worker_id: hit for hit in hits}
-        for worker_id in queues:
-            if worker_id not in held:
-                held[worker_id] = prefixes.of(worker_id)
-        placements = []
+        options = self._options(request, fleet, now_seconds, hits=hits, spare=spare)
+        if not options:
+            return no_prefill_worker(fleet, now_seconds)
+        best = self._best(options, {worker.worker_id: worker.queue_seconds(now_seconds) for worker in spare})
+        placed = None
+        if best.fetches:
+            placed = self._estimator.fetched(request, fleet, now_seconds, worker=best.worker, held=(best.own, longest))
+        if placed is None:
+            placed = self._estimator.local(request, best.worker, best.own, now_seconds=now_seconds)
+        self._chosen_turn[placed.worker_id] = self._turn
+        self._recent.add(placed, now_seconds)
+        return placed
+
+    def _options(
+        self, request: Request, fleet: Fleet, now_seconds: float, *, hits: Sequence[Hit], spare: list[Worker]
+    ) -> list[_Option]:
+        """What each worker worth looking at would take, as bare numbers: this is run for every request of a fleet."""
+        estimator, limits = self._estimator, fleet.limits
+        longest = hits[0] if hits else _NOTHING
+        price = self.settings.copy_price * (1.0 - fleet.idle_count(now_seconds) / max(1, fleet.prefill_count))
+        held = {hit.worker_id: hit for hit in hits if fleet.workers[hit.worker_id].takes_prefill(now_seconds, limits)}
+        for worker in spare:
+            if worker.worker_id not in held:
+                held[worker.worker_id] = request.prefixes.of(worker.worker_id)
+        prefill = _Prefill(estimator.costs.prefill, request.tokens)
+        options = []
         for worker_id, own in held.items():
             worker = fleet.workers[worker_id]
-            if not worker.takes_prefill(now_seconds, fleet.limits):
-                continue
-            placed = estimator.local(request, worker, own, now_seconds=now_seconds)
-            price = 0.0
-            if longest is not None and longest.tokens > own.tokens:
-                fetched = estimator.fetched(request, fleet, now_seconds, worker=worker, held=(own, longest))
-                if fetched is not None and fetched.ttft_seconds < placed.ttft_seconds:
-                    price = settings.copy_price * busy_share * (placed.prefill_seconds - fetched.prefill_seconds)
-                    placed = fetched
-            placements.append((placed, price))
-        return placements, queues
+            queue_seconds = worker.queue_seconds(now_seconds)
+            if own.disk_tokens:
+                local = estimator.local(request, worker, own, now_seconds=now_seconds)
+                computing, ttft = local.prefill_seconds, local.ttft_seconds
+            else:
+                computing = prefill.seconds(own.tokens) * worker.slowdown
+                ttft = queue_seconds + computing
+            option = _Option(ttft, ttft, worker, own, fetches=False)
+            if longest.tokens > own.tokens:
+                load_seconds = estimator.fetch_seconds(fleet, worker, own=own, best=longest)
+                if load_seconds is not None:
+                    remaining = prefill.seconds(longest.tokens) * worker.slowdown
+                    fetched = max(queue_seconds, load_seconds) + remaining
+                    if fetched < ttft:
+                        cost = fetched + price * (computing - remaining)
+                        option = _Option(cost, fetched, worker, own, fetches=True)
+            options.append(option)
+        return options
 
-    def _best(self, placements: list[tuple[Placement, float]], queues: dict[int, float]) -> Placement:
-        soonest = min(placed.ttft_seconds for placed, _ in placements)
-        patience = max(soonest, self._recent.tail_seconds)
-        unplaced_wait = self._waiting(queues, None)
-        best: Placement | None = None
-        best_score = (0.0, 0)
-        for placed, price in placements:
-            if placed.ttft_seconds > patience:
+    def _best(self, options: list[_Option], queues: dict[int, float]) -> _Option:
+        patience = max(self._recent.tail_seconds, min(option.ttft_seconds for option in options))
+        regard, chosen_turn = self.settings.regard, self._chosen_turn
+        # Wherever a request goes, the followers wait at least as long as if it had not come: enough to stop looking.
+        least_wait = self._waiting(queues, None)
+        options.sort(key=_by_cost)
+        best = options[0]
+        best_score = (math.inf, 0)
+        for option in options:
+            if option.cost_seconds + regard * least_wait > best_score[0]:
+                break
+            if option.ttft_seconds > patience:
                 continue
-            wait = self._waiting(queues, placed) if placed.worker_id in queues else unplaced_wait
-            score = (placed.ttft_seconds + price + self.settings.regard * wait, self._chosen(placed))
-            if best is None or score < best_score:
-                best, best_score = placed, score
-        assert best is not None  # the soonest is always within patience
+            worker_id = option.worker.worker_id
+            wait = self._waiting(queues, option) if worker_id in queues else least_wait
+            score = (option.cost_seconds + regard * wait, chosen_turn.get(worker_id, 0))
+            if score < best_score:
+                best, best_score = option, score
         return best
 
-    def _chosen(self, placed: Placement) -> int:
-        return self._chosen_turn.get(placed.worker_id, 0)
-
-    def _waiting(self, queues: dict[int, float], placed: Placement | None) -> float:
+    def _waiting(self, queues: dict[int, float], option: _Option | None) -> float:
         """Seconds that the followers would wait together, each taking the shortest queue, after this placement."""
-        free_at = sorted(
-            placed.ttft_seconds if placed is not None and worker_id == placed.worker_id else wait
-            for worker_id, wait in queues.items()
-        )
+        free_at = list(queues.values())
+        if option is not None:
+            free_at = [
+                option.ttft_seconds if worker_id == option.worker.worker_id else wait
+                for worker_id, wait in queues.items()
+            ]
+        heapq.heapify(free_at)
+        gap, typical = self._recent.gap_seconds, self._recent.typical_seconds
         total = at = 0.0
         for _ in range(self.settings.followers if free_at else 0):
-            at += self._recent.gap_seconds
-            start = max(at, free_at.pop(0))
+            at += gap
+            start = max(at, free_at[0])
             total += start - at
-            bisect.insort(free_at, start + self._recent.typical_seconds)
+            heapq.heapreplace(free_at, start + typical)
         return total
+
+
+class _Option(NamedTuple):
+    """One worker, and what the prompt would take there; the cost is the TTFT and the price of a copy."""
+
+    cost_seconds: float
+    ttft_seconds: float
+    worker: Worker
+    own: Hit
+    fetches: bool
+
+
+def _by_cost(option: _Option) -> float:
+    return option.cost_seconds
+
+
+class _Prefill:
+    """Prefill of one prompt by what is held of it: few lengths, many workers."""
+
+    def __init__(self, cost: PrefillCost, tokens: int) -> None:
+        self._cost = cost
+        self._tokens = tokens
+        self._known: dict[int, float] = {}
+
+    def seconds(self, held_tokens: int) -> float:
+        known = self._known.get(held_tokens)
+        if known is None:
+            # The last token is always computed.
+            known = self._cost.seconds(self._tokens, min(held_tokens, self._tokens - 1))
+            self._known[held_tokens] = known
+        return known
 
 
 class Recent:
