@@ -88,6 +88,15 @@ def test_a_whole_prompt_in_the_cache_still_computes_its_last_token() -> None:
     assert answer.prefill_seconds > 0.0
 
 
+def test_a_prefix_too_short_to_be_worth_its_load_is_not_used() -> None:
+    fixed = Costs(FittedPrefill(1e-3, 0.0, 0.6, 0.0), COSTS.decode, COSTS.transfer)
+    for policy in (CostPolicy(fixed), Algorithm1(fixed)):
+        held = placed(policy.place(asked(4000, Hit(0, 512)), fleet_of(0.0, 9.0), 0.0))
+        assert (held.worker_id, held.cached_tokens, held.prefill_seconds) == (0, 0, pytest.approx(4.0))
+        remote = placed(policy.place(asked(4000, Hit(0, 512)), fleet_of(9.0, 0.0), 0.0))
+        assert (remote.worker_id, remote.cached_tokens, remote.source_id) == (1, 0, None)
+
+
 def test_a_fetch_is_hidden_by_the_queue() -> None:
     fleet = fleet_of(9.0, 2.0)
     answer = Estimator(COSTS).fetched(asked(4000), fleet, 0.0, worker=fleet.workers[1], held=(Hit(1, 0), Hit(0, 3000)))

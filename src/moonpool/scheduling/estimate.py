@@ -34,26 +34,28 @@ class Estimator:
     ) -> Placement | None:
         """With the rest of the prefix fetched: ``held`` are the worker's own hit and the source's longer one.
 
-        None when there is nothing to fetch, the source cannot serve, or the deadline would pass.
+        None when there is nothing worth it to fetch, the source cannot serve, or the deadline would pass.
         """
         own, best = held
         load_seconds = self.fetch_seconds(fleet, worker, own=own, best=best)
         if load_seconds is None:
             return None
         placed = self._placed(request, worker, best.tokens, now_seconds=now_seconds, load_seconds=load_seconds)
+        if not placed.cached_tokens:
+            return None
         return placed._replace(
-            source_id=best.worker_id, fetched_tokens=best.tokens - own.tokens, grounds=Grounds.FETCHED_PREFIX
+            source_id=best.worker_id, fetched_tokens=_missing(own, best), grounds=Grounds.FETCHED_PREFIX
         )
 
     def fetch_seconds(self, fleet: Fleet, worker: Worker, *, own: Hit, best: Hit) -> float | None:
         """How long fetching what is missing would take; None when it cannot be, as in `fetched`."""
         source = fleet.workers[best.worker_id]
-        missing = best.tokens - own.tokens
+        missing = _missing(own, best)
         if missing <= 0 or source is worker or not source.serves_fetches:
             return None
         load_seconds = self.costs.transfer.seconds(missing, source, worker)
-        if best.disk_tokens or own.disk_tokens:
-            load_seconds += self._disk(best) + self._disk(own)
+        if best.disk_tokens:
+            load_seconds += self._disk(best)
         return None if load_seconds > self.fetch_deadline_seconds else load_seconds
 
     def faster(
@@ -64,15 +66,26 @@ class Estimator:
         fetched = self.fetched(request, fleet, now_seconds, worker=worker, held=held)
         return local if fetched is None or fetched.ttft_seconds >= local.ttft_seconds else fetched
 
+    def prefill(self, tokens: int, held_tokens: int) -> tuple[int, float]:
+        """How many of the held tokens to use, and the seconds then.
+
+        A prefix too short to be worth its load is not used. The last token is always computed: decoding starts from it.
+        """
+        cached = min(held_tokens, tokens - 1)
+        computing = self.costs.prefill.seconds(tokens, 0)
+        if cached <= 0:
+            return 0, computing
+        loading = self.costs.prefill.seconds(tokens, cached)
+        return (cached, loading) if loading < computing else (0, computing)
+
     def _disk(self, hit: Hit) -> float:
         return self.costs.transfer.disk_seconds(hit.disk_tokens) if hit.disk_tokens else 0.0
 
     def _placed(
         self, request: Request, worker: Worker, held_tokens: int, *, now_seconds: float, load_seconds: float
     ) -> Placement:
-        # The last token is always computed: its logits start the decoding.
-        cached = min(held_tokens, request.tokens - 1)
-        prefill_seconds = self.costs.prefill.seconds(request.tokens, cached) * worker.slowdown
+        cached, prefill_seconds = self.prefill(request.tokens, held_tokens)
+        prefill_seconds *= worker.slowdown
         queue_seconds = worker.queue_seconds(now_seconds)
         return Placement(
             worker_id=worker.worker_id,
@@ -85,3 +98,8 @@ class Estimator:
             ttft_seconds=max(queue_seconds, load_seconds) + prefill_seconds,
             grounds=Grounds.LOCAL_PREFIX if cached else Grounds.LEAST_LOADED,
         )
+
+
+def _missing(own: Hit, best: Hit) -> int:
+    """Tokens to fetch: also those that lie on the worker's own disk, as the source's link is faster than that."""
+    return best.tokens - (own.tokens - own.disk_tokens)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from moonpool.scheduling.costs import Costs, PrefillCost
+from moonpool.scheduling.costs import Costs
 from moonpool.scheduling.estimate import Estimator
 from moonpool.scheduling.fleet import Fleet
 from moonpool.scheduling.routing import Hit, Placement, Rejection, Request
@@ -37,7 +37,7 @@ class CostPolicySettings:
     """
 
     holder_count: int = 16
-    spare_count: int = 8
+    spare_count: int = 4
     copy_price: float = 0.2
     followers: int = 8
     regard: float = 0.3
@@ -67,12 +67,13 @@ class CostPolicy:
         hits = request.prefixes.longest(self.settings.holder_count)
         longest = hits[0] if hits else _NOTHING
         # One queue more than followers, so that their waiting is right wherever this request goes.
-        spare_count = max(self.settings.spare_count, self.settings.followers + 1)
-        spare = fleet.least_loaded(now_seconds, count=spare_count, turn=self._turn)
+        queue_count = max(self.settings.spare_count, self.settings.followers + 1)
+        shortest = fleet.least_loaded(now_seconds, count=queue_count, turn=self._turn)
+        spare = shortest[: self.settings.spare_count]
         options = self._options(request, fleet, now_seconds, hits=hits, spare=spare)
         if not options:
             return no_prefill_worker(fleet, now_seconds)
-        best = self._best(options, {worker.worker_id: worker.queue_seconds(now_seconds) for worker in spare})
+        best = self._best(options, {worker.worker_id: worker.queue_seconds(now_seconds) for worker in shortest})
         placed = None
         if best.fetches:
             placed = self._estimator.fetched(request, fleet, now_seconds, worker=best.worker, held=(best.own, longest))
@@ -93,7 +94,7 @@ class CostPolicy:
         for worker in spare:
             if worker.worker_id not in held:
                 held[worker.worker_id] = request.prefixes.of(worker.worker_id)
-        prefill = _Prefill(estimator.costs.prefill, request.tokens)
+        prefill = _Prefill(estimator, request.tokens)
         options = []
         for worker_id, own in held.items():
             worker = fleet.workers[worker_id]
@@ -105,7 +106,7 @@ class CostPolicy:
                 computing = prefill.seconds(own.tokens) * worker.slowdown
                 ttft = queue_seconds + computing
             option = _Option(ttft, ttft, worker, own, fetches=False)
-            if longest.tokens > own.tokens:
+            if longest.tokens > own.tokens - own.disk_tokens:
                 load_seconds = estimator.fetch_seconds(fleet, worker, own=own, best=longest)
                 if load_seconds is not None:
                     remaining = prefill.seconds(longest.tokens) * worker.slowdown
@@ -172,16 +173,15 @@ def _by_cost(option: _Option) -> float:
 class _Prefill:
     """Prefill of one prompt by what is held of it: few lengths, many workers."""
 
-    def __init__(self, cost: PrefillCost, tokens: int) -> None:
-        self._cost = cost
+    def __init__(self, estimator: Estimator, tokens: int) -> None:
+        self._estimator = estimator
         self._tokens = tokens
         self._known: dict[int, float] = {}
 
     def seconds(self, held_tokens: int) -> float:
         known = self._known.get(held_tokens)
         if known is None:
-            # The last token is always computed.
-            known = self._cost.seconds(self._tokens, min(held_tokens, self._tokens - 1))
+            known = self._estimator.prefill(self._tokens, held_tokens)[1]
             self._known[held_tokens] = known
         return known
 
