@@ -199,8 +199,8 @@ REASON_TEXTS: dict[Reason, tuple[str, str]] = {
         "the process was too slow or stopped; begin again",
     ),
     Reason.UNAVAILABLE: (
-        "no connection to the peer",
-        "start it with `moonpool up`, or check runtime_folder; clients reconnect by themselves",
+        "no connection to the peer, or this process may not map its memory",
+        "start it with `moonpool up`, or check runtime_folder (clients reconnect by themselves) and `ulimit -v`",
     ),
     Reason.TIMED_OUT: (
         "the peer did not answer in the given time",
