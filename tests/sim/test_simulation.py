@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from clusters import run
+from clusters import COSTS, run
 
 from moonpool.errors import UsageError
-from moonpool.sim.cluster import Die, Drain, Join, Shape
+from moonpool.sim.cluster import Die, Drain, Hardware, Join, Shape
 from moonpool.sim.trace import Request, read_trace
 
 
@@ -116,3 +116,24 @@ def test_a_shape_that_cannot_serve_is_refused(text: str) -> None:
 def test_a_shape_reads_back() -> None:
     assert str(Shape.parse("10p6D")) == "10P6D"
     assert replace(Shape.parse("16C"), coupled=3) == Shape(coupled=3)
+
+
+def test_a_fetch_whose_source_dies_is_computed_instead() -> None:
+    """One second of fetching over a slow link; the source dies in the middle of it."""
+    prompt = tuple(range(20))
+    requests = [
+        Request(0.0, 20 * 512, 1, prompt),
+        Request(5.0, 118 * 512, 1, (*prompt, *range(1_000, 1_098))),  # keeps the holder of the prompt busy
+        Request(5.1, 20 * 512 + 1, 1, (*prompt, 98)),
+    ]
+    slow = Hardware(network_bytes_per_second=20 * 512 * 327_680)
+    whole = run(requests, "2P", hardware=slow)
+    holder, other = whole.table.prefill_worker[0], whole.table.prefill_worker[2]
+    assert holder == whole.table.prefill_worker[1] != other
+    assert whole.table.fetched_tokens[2] == 20 * 512
+    assert whole.failed_fetch_count == 0
+    broken = run(requests, "2P", events=(Die(5.5, holder),), hardware=slow)
+    assert broken.failed_fetch_count == 1
+    assert broken.table.fetched_tokens[2] == broken.table.hit_tokens[2] == 0
+    assert broken.table.prefill_worker[2] == other
+    assert broken.table.finished[2] == pytest.approx(5.5 + COSTS.prefill.seconds(20 * 512 + 1, 0))

@@ -14,6 +14,7 @@ from moonpool.sim.cluster import Hardware
 from moonpool.sim.fabric import Fabric, Flow, Link
 from moonpool.sim.index import CacheIndex
 from moonpool.sim.loop import EventLoop
+from moonpool.sim.prefill import PrefillJob
 from moonpool.sim.result import RequestTable
 
 
@@ -21,8 +22,8 @@ class Live:
     """One request between its arrival and its end."""
 
     __slots__ = (
-        "asked", "block_ids", "computed_tokens", "decode_id", "first_token_at", "flows", "index", "intervals",
-        "joined_at", "placement", "planned_end", "prefill_id", "seconds", "stream",
+        "asked", "block_ids", "computed_tokens", "decode_id", "fetch", "first_token_at", "flows", "index", "intervals",
+        "job", "joined_at", "placement", "planned_end", "prefill_id", "seconds", "stream",
     )  # fmt: skip
 
     def __init__(self, index: int, asked: Asked, *, block_ids: Sequence[int], intervals: int) -> None:
@@ -36,7 +37,9 @@ class Live:
         self.seconds = 0.0  # of prefill
         self.planned_end = 0.0  # of prefill, as predicted at admission
         self.first_token_at = -1.0
-        self.flows: list[Flow] = []  # fetches of its prefix
+        self.job: PrefillJob | None = None
+        self.flows: list[Flow] = []  # loads of its prefix, the fetch included
+        self.fetch: Flow | None = None  # from another worker
         self.stream: Flow | None = None  # its KV on the way to the decode engine
         self.decode_id = -1
         self.joined_at = -1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moonpool.scheduling.routing import Placement
-from moonpool.sim.fabric import Link
+from moonpool.sim.fabric import Flow, Link
 from moonpool.sim.live import Handler, Live, World
 from moonpool.sim.prefill import PrefillEngine, PrefillJob
 
@@ -47,7 +47,7 @@ class PrefillStage:
             tokens=live.computed_tokens,
         )
         self._queued_seconds[worker_id] += live.seconds
-        job = PrefillJob(live.index, seconds=live.seconds)
+        job = live.job = PrefillJob(live.index, seconds=live.seconds)
         self._load(live, job, placement)
         self._store(live, placement)
         self._engines[worker_id].submit(job)
@@ -72,21 +72,25 @@ class PrefillStage:
         assert source_id is not None
         links = [world.links[source_id].outward, world.links[target_id].inward]
         world.fleet.transfer_started(source_id, target_id)
-        self._start_load(live, job, links, tokens=placement.fetched_tokens, ends=(source_id, target_id))
+        ends = (source_id, target_id)
+        live.fetch = self._start_load(live, job, links, tokens=placement.fetched_tokens, ends=ends)
 
     def _start_load(
         self, live: Live, job: PrefillJob, links: list[Link], *, tokens: int, ends: tuple[int, int] | None = None
-    ) -> None:
+    ) -> Flow:
         world = self._world
 
         def arrived() -> None:
             if ends is not None:
                 world.fleet.transfer_finished(*ends)
             live.flows.remove(flow)
+            if live.fetch is flow:
+                live.fetch = None
             self._engines[live.prefill_id].loaded(job)
 
         flow = world.fabric.start(links, tokens * world.hardware.kv_bytes_per_token, arrived)
         live.flows.append(flow)
+        return flow
 
     def _store(self, live: Live, placement: Placement) -> None:
         world = self._world
@@ -122,5 +126,39 @@ class PrefillStage:
         for live in lost:
             for flow in live.flows:
                 world.fabric.cancel(flow)
+            if live.fetch is not None and live.placement is not None and live.placement.source_id is not None:
+                world.fleet.transfer_finished(live.placement.source_id, worker_id)
             live.flows.clear()
+            live.fetch = None
         return lost
+
+    def source_lost(self, worker_id: int) -> int:
+        """A worker has died: what others were fetching from it they compute. Returns how many did."""
+        world = self._world
+        fetching = [
+            live
+            for live in world.live.values()
+            if live.fetch is not None and live.placement is not None and live.placement.source_id == worker_id
+        ]
+        for live in fetching:
+            self._compute_instead(live)
+        return len(fetching)
+
+    def _compute_instead(self, live: Live) -> None:
+        """The fetch has failed: the prompt is computed from what its engine holds itself."""
+        world = self._world
+        placement, job, flow = live.placement, live.job, live.fetch
+        assert placement is not None
+        assert job is not None
+        assert flow is not None
+        world.fabric.cancel(flow)
+        live.flows.remove(flow)
+        live.fetch = None
+        own_tokens = placement.cached_tokens - placement.fetched_tokens
+        slowdown = world.fleet.workers[live.prefill_id].slowdown
+        seconds = world.costs.prefill.seconds(live.asked.tokens, own_tokens) * slowdown
+        self._queued_seconds[live.prefill_id] += seconds - job.seconds
+        job.seconds = live.seconds = seconds
+        world.table.hit_tokens[live.index] = own_tokens
+        world.table.fetched_tokens[live.index] = 0
+        self._engines[live.prefill_id].loaded(job)

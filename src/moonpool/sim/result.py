@@ -145,7 +145,8 @@ class Result:
     end_seconds: float = 0.0
     event_count: int = 0
     rerouted_count: int = 0  # requests that an engine lost and another one took over
-    fetched_bytes: float = 0.0
+    failed_fetch_count: int = 0  # fetches whose source died: computed instead
+    fetched_bytes: float = 0.0  # moved over network and disks, KV on its way to decode engines included
     wasted_prefill_seconds: float = 0.0  # of requests that were turned away after their prefill
 
     @property

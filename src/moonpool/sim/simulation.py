@@ -58,7 +58,7 @@ class Simulation:
         self._coupled = CoupledStage(self._world)
         self._prefill = PrefillStage(self._world, then=self._decode.submit if cluster.shape.decode else self._world.end)
         self._samples: list[Sample] = []
-        self._rerouted_count = self._rejected_count = 0
+        self._rerouted_count = self._failed_fetch_count = 0
         self._requests: Iterable[Request] = ()
         for kind, count in zip(
             "PDC", (cluster.shape.prefill, cluster.shape.decode, cluster.shape.coupled), strict=True
@@ -87,6 +87,7 @@ class Simulation:
             end_seconds=world.loop.now,
             event_count=world.loop.event_count,
             rerouted_count=self._rerouted_count,
+            failed_fetch_count=self._failed_fetch_count,
             fetched_bytes=world.fabric.bytes_moved,
             wasted_prefill_seconds=world.wasted_prefill_seconds,
         )
@@ -157,7 +158,10 @@ class Simulation:
         world.fleet.set_state(worker_id, WorkerState.DEAD)
         world.index.remove(worker_id)
         lose = {Role.DECODE: self._decode.lose, Role.PREFILL: self._prefill.lose, Role.BOTH: self._coupled.lose}[role]
-        for live in lose(worker_id):
+        lost = lose(worker_id)
+        if role is Role.PREFILL:
+            self._failed_fetch_count += self._prefill.source_lost(worker_id)
+        for live in lost:
             self._rerouted_count += 1
             world.forget_plan(live)
             self._route(live)
