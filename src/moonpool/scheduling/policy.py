@@ -98,23 +98,22 @@ class CostPolicy:
         options = []
         for worker_id, own in held.items():
             worker = fleet.workers[worker_id]
-            queue_seconds = worker.queue_seconds(now_seconds)
+            queue_seconds = max(0.0, worker.busy_until_seconds - now_seconds)
             if own.disk_tokens:
                 local = estimator.local(request, worker, own, now_seconds=now_seconds)
                 computing, ttft = local.prefill_seconds, local.ttft_seconds
             else:
                 computing = prefill.seconds(own.tokens) * worker.slowdown
                 ttft = queue_seconds + computing
-            option = _Option(ttft, ttft, worker, own, fetches=False)
-            if longest.tokens > own.tokens - own.disk_tokens:
+            cost, fetches = ttft, False
+            remaining = prefill.seconds(longest.tokens) * worker.slowdown
+            # What would be fetched and computed later than it is computed alone needs no look at the link.
+            if longest.tokens > own.tokens - own.disk_tokens and queue_seconds + remaining < ttft:
                 load_seconds = estimator.fetch_seconds(fleet, worker, own=own, best=longest)
-                if load_seconds is not None:
-                    remaining = prefill.seconds(longest.tokens) * worker.slowdown
-                    fetched = max(queue_seconds, load_seconds) + remaining
-                    if fetched < ttft:
-                        cost = fetched + price * (computing - remaining)
-                        option = _Option(cost, fetched, worker, own, fetches=True)
-            options.append(option)
+                if load_seconds is not None and max(queue_seconds, load_seconds) + remaining < ttft:
+                    ttft, fetches = max(queue_seconds, load_seconds) + remaining, True
+                    cost = ttft + price * (computing - remaining)
+            options.append(_Option(cost, ttft, worker, own, fetches))
         return options
 
     def _best(self, options: list[_Option], queues: dict[int, float]) -> _Option:
@@ -141,10 +140,8 @@ class CostPolicy:
         """Seconds that the followers would wait together, each taking the shortest queue, after this placement."""
         free_at = list(queues.values())
         if option is not None:
-            free_at = [
-                option.ttft_seconds if worker_id == option.worker.worker_id else wait
-                for worker_id, wait in queues.items()
-            ]
+            free_at.remove(queues[option.worker.worker_id])
+            free_at.append(option.ttft_seconds)
         heapq.heapify(free_at)
         gap, typical = self._recent.gap_seconds, self._recent.typical_seconds
         total = at = 0.0
