@@ -30,7 +30,7 @@ def _money(_context: click.Context, _parameter: click.Parameter, text: str) -> D
 @scenario_options
 @click.option("--share", default=0.9, show_default=True, help="Of requests that have to meet both objectives.")
 @click.option(
-    "--hit-share", default=0.95, show_default=True, help="Of an unlimited pool's hit rate to store enough for."
+    "--hit-share", default=0.95, show_default=True, help="Of the hit rate with all of --dram and --ssd, to keep."
 )
 @click.option("--gpu-kv", default="436GB", callback=read_size, show_default=True, help="What an engine caches alone.")
 @click.option("--worker-price", default="16", callback=_money, show_default=True, help="An hour of one worker.")

@@ -11,6 +11,7 @@ import msgspec
 from moonpool.errors import UsageError
 from moonpool.sim.caches import Lru
 from moonpool.sim.caches.hit_rate import replay
+from moonpool.sim.cluster import Shape
 from moonpool.sim.result import Result
 from moonpool.sim.scenario import Scenario, costs_of, simulate
 from moonpool.sim.trace import Request
@@ -19,7 +20,6 @@ WORKERS_MAX = 4_096
 GROWTH, GAIN_LEAST = 1.5, 0.0005  # so many times more workers that gain less of the share do not help
 TOKENS_PER_PRICE = 1_000_000
 GIGABYTE = 10**9
-HEADROOM = 1.25  # hot blocks lie on several workers, so the pool has to be larger than one cache of the same hit rate
 
 Progress = Callable[[str], None]
 
@@ -40,7 +40,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     share: float = 0.9
     """Of requests that have to meet both objectives."""
     hit_share: float = 0.95
-    """Of the hit rate that an unlimited pool would have: the storage is made large enough for that."""
+    """Of the hit rate with all the storage that workers can have: so much of it must be left with less."""
     engine_cache_bytes: int = 436 * GIGABYTE
     """What an engine keeps by itself, in GPU memory: all there is without the pool."""
 
@@ -69,13 +69,13 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     token_hit_rate_unlimited: float
     kv_bytes_per_token: float
     pool_bytes: int
-    """The smallest pool with nearly the hit rate of an unlimited one, counted as one cache."""
+    """The smallest pool with nearly the hit rate of an unlimited one, if it were one cache for all workers."""
     input_tokens_per_s: float
     output_tokens_per_s: float
 
 
 def size_cluster(requests: Sequence[Request], wish: Wish, progress: Progress = lambda _: None) -> Capacity:
-    """Searches for the fewest prefill workers, then for the fewest decode workers beside them.
+    """Searches for the fewest prefill workers, then decode workers beside them, then how little storage still does.
 
     Raises:
         UsageError: the objectives cannot be met by any number of workers, or a number makes no sense.
@@ -86,23 +86,13 @@ def size_cluster(requests: Sequence[Request], wish: Wish, progress: Progress = l
     progress("how large a pool has to be")
     pool_blocks, unlimited = pool_for(requests, hit_share=wish.hit_share)
     block_bytes = scenario.kv_bytes_per_token * scenario.block_tokens
-    alone = msgspec.structs.replace(
-        scenario, policy="local_prefix", dram_bytes=wish.engine_cache_bytes, disk_bytes=0, admission="none"
-    )
     shared = msgspec.structs.replace(scenario, admission="none")
-
-    def pooled(prefill_workers: int) -> Scenario:
-        each = math.ceil(pool_blocks * HEADROOM / prefill_workers) * math.ceil(block_bytes)
-        dram = min(max(each, math.ceil(block_bytes)), scenario.dram_bytes)
-        return msgspec.structs.replace(shared, dram_bytes=dram, disk_bytes=min(each - dram, scenario.disk_bytes))
-
+    alone = msgspec.structs.replace(shared, policy="local_prefix", dram_bytes=wish.engine_cache_bytes, disk_bytes=0)
     hours = (requests[-1].arrival_s or 1.0) / scenario.speed / 3_600
     tokens = [sum(request.input_tokens for request in requests), sum(request.output_tokens for request in requests)]
     return Capacity(
-        with_pool=_Search(requests, wish, scenario_for=pooled, progress=progress).size("with the pool", hours),
-        without_pool=_Search(requests, wish, scenario_for=lambda _: alone, progress=progress).size(
-            "without the pool", hours
-        ),
+        with_pool=_Search(requests, wish, shared, progress=progress).size("with the pool", hours),
+        without_pool=_Search(requests, wish, alone, progress=progress).size("without the pool", hours),
         token_hit_rate_unlimited=unlimited,
         kv_bytes_per_token=scenario.kv_bytes_per_token,
         pool_bytes=round(pool_blocks * block_bytes),
@@ -154,10 +144,8 @@ def fewest(share: Callable[[int], float], goal: float, *, start: int, most: int)
 class _Search:
     """The fewest workers of one kind of cluster."""
 
-    def __init__(
-        self, requests: Sequence[Request], wish: Wish, *, scenario_for: Callable[[int], Scenario], progress: Progress
-    ) -> None:
-        self._requests, self._wish, self._scenario_for, self._progress = requests, wish, scenario_for, progress
+    def __init__(self, requests: Sequence[Request], wish: Wish, scenario: Scenario, *, progress: Progress) -> None:
+        self._requests, self._wish, self._scenario, self._progress = requests, wish, scenario, progress
         self._results: dict[str, Result] = {}
 
     def size(self, name: str, hours: float) -> Size:
@@ -173,18 +161,39 @@ class _Search:
         )
         if decode is None:
             raise self._unreachable(name, goal, decoding=True)
-        return self._priced(prefill, decode, hours)
+        workers = f"{prefill}P{decode}D"
+        scenario, result = (
+            msgspec.structs.replace(self._scenario, workers=workers, sample_s=0.0),
+            self._results[workers],
+        )
+        is_pool = scenario.policy != "local_prefix"
+        if is_pool:
+            scenario, result = self._trimmed(name, scenario, result)
+        return self._priced(scenario, result, hours, storage_workers=prefill if is_pool else 0)
 
-    def _run(self, name: str, prefill: int, decode: int) -> Result:
-        workers = f"{prefill}P{decode}D" if decode else f"{prefill}P"
+    def _trimmed(self, name: str, scenario: Scenario, result: Result) -> tuple[Scenario, Result]:
+        """With half the storage for as long as these workers still do and most hits stay."""
+        wish, hit_rate = self._wish, result.token_hit_rate
+        block_bytes = math.ceil(scenario.kv_bytes_per_token * scenario.block_tokens)
+        while (whole := (scenario.dram_bytes + scenario.disk_bytes) // 2) >= block_bytes:
+            dram = min(whole, scenario.dram_bytes)
+            smaller = msgspec.structs.replace(scenario, dram_bytes=dram, disk_bytes=whole - dram)
+            self._progress(f"{name}: {scenario.workers} with {whole / GIGABYTE:,.0f} GB each")
+            tried = simulate(smaller, self._requests)
+            if tried.effective_fraction < wish.share or tried.token_hit_rate < wish.hit_share * hit_rate:
+                break
+            scenario, result = smaller, tried
+        return scenario, result
+
+    def _run(self, name: str, workers: str) -> Result:
         if workers not in self._results:
             self._progress(f"{name}: {workers}")
-            scenario = msgspec.structs.replace(self._scenario_for(prefill), workers=workers, sample_s=0.0)
+            scenario = msgspec.structs.replace(self._scenario, workers=workers, sample_s=0.0)
             self._results[workers] = simulate(scenario, self._requests)
         return self._results[workers]
 
     def _share(self, name: str, prefill: int, decode: int) -> float:
-        return self._run(name, prefill, decode).effective_fraction
+        return self._run(name, f"{prefill}P{decode}D" if decode else f"{prefill}P").effective_fraction
 
     def _prefill_bound(self, hours: float) -> int:
         """With every prompt half cached: a start for the search, not a bound that has to hold."""
@@ -203,18 +212,15 @@ class _Search:
         tokens_per_s = batch / cost.tbt_seconds(batch, batch * mean_kv)
         return math.ceil(sum(request.output_tokens for request in requests) / (hours * 3_600) / tokens_per_s)
 
-    def _priced(self, prefill: int, decode: int, hours: float) -> Size:
-        scenario, prices = self._scenario_for(prefill), self._wish.prices
-        result = self._run("", prefill, decode)
-        is_pool = scenario.policy != "local_prefix"
-        dram_bytes = prefill * scenario.dram_bytes if is_pool else 0
-        ssd_bytes = prefill * scenario.disk_bytes
-        cost = prices.worker * (prefill + decode)
+    def _priced(self, scenario: Scenario, result: Result, hours: float, *, storage_workers: int) -> Size:
+        prices, shape = self._wish.prices, Shape.parse(scenario.workers)
+        dram_bytes, ssd_bytes = storage_workers * scenario.dram_bytes, storage_workers * scenario.disk_bytes
+        cost = prices.worker * (shape.prefill + shape.decode)
         cost += prices.dram_gigabyte * dram_bytes / GIGABYTE + prices.ssd_gigabyte * ssd_bytes / GIGABYTE
         tokens = sum(result.table.input_tokens) + sum(result.table.output_tokens)
         return Size(
-            prefill_workers=prefill,
-            decode_workers=decode,
+            prefill_workers=shape.prefill,
+            decode_workers=shape.decode,
             dram_bytes=dram_bytes,
             ssd_bytes=ssd_bytes,
             token_hit_rate=result.token_hit_rate,
