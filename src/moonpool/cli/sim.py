@@ -23,7 +23,11 @@ DEFAULT_COMMAND = "run"
 
 
 # Commands of other modules, imported when they are asked for.
-ELSEWHERE = {"capacity": "moonpool.cli.sim_capacity:capacity", "paper": "moonpool.cli.sim_paper:paper"}
+ELSEWHERE = {
+    "capacity": "moonpool.cli.sim_capacity:capacity",
+    "paper": "moonpool.cli.sim_paper:paper",
+    "bench": "moonpool.cli.sim_bench:bench",
+}
 
 
 class WithDefault(click.Group):
