@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from moonpool.errors import UsageError
 from moonpool.scheduling.costs import Costs
 
+VALUE_MAX = 1e12  # a forecast believes no larger measurement
+INTERVAL_SECONDS_MIN = 1e-3  # between two measurements that show a trend
 CORRECTION_MAX = 3.0
 
 
@@ -102,24 +104,25 @@ class Forecast:
         self._at_seconds = 0.0
 
     def observe(self, value: float, now_seconds: float) -> None:
-        """A measurement; one that is no number, or comes from the past, is not believed."""
+        """A measurement; one that is absurd, comes from the past, or too soon for a trend, is not believed."""
         elapsed = now_seconds - self._at_seconds
-        if not math.isfinite(value) or (self._level is not None and elapsed <= 0):
+        if not 0.0 <= value <= VALUE_MAX or (self._level is not None and elapsed < INTERVAL_SECONDS_MIN):
             return
         if self._level is None:
             self._level = value
         else:
             level_weight, trend_weight = self._weights
-            level = level_weight * value + (1 - level_weight) * (self._level + self._trend * elapsed)
+            level = level_weight * value + (1 - level_weight) * self._bounded(self._level, elapsed)
             self._trend += trend_weight * ((level - self._level) / elapsed - self._trend)
             self._level = level
         self._last, self._at_seconds = value, now_seconds
 
     def ahead(self, seconds: float) -> float | None:
         """What will be measured so long after the last measurement; None before the first."""
-        if self._level is None:
-            return None
-        return min(max(self._level + self._trend * seconds, 0.0), 2 * max(self._level, self._last, 0.0))
+        return None if self._level is None else self._bounded(self._level, seconds)
+
+    def _bounded(self, level: float, seconds: float) -> float:
+        return min(max(level + self._trend * seconds, 0.0), 2 * max(level, self._last))
 
 
 def _trusted(ratio: float | None) -> float:
