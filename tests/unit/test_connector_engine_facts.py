@@ -332,6 +332,7 @@ def test_nothing_is_rolled_before_the_identity_is_known(tmp_path: Path, monkeypa
         kv_cache_config=cache(spec()),
         engine_version=lambda: "0.32.0",
         hash_block_size=lambda: 32,
+        adapters_may_change=lambda: False,
     )
     face = EngineFace(probe, read_groups(cache(spec())))  # type: ignore[arg-type]
     face.wait_ready()  # large weights: the wait is over, and the fingerprint is not
