@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from random import Random
 
 import msgspec
@@ -63,11 +64,17 @@ class MultiTurn(msgspec.Struct, frozen=True, kw_only=True):
         for system in systems:
             system.grow(self.system_tokens.draw_tokens(random))
         made: list[Request] = []
+        later: list[float] = []  # arrivals after the start of the session at hand; a heap
         for start in arrivals(random, self.sessions_per_s):
+            while later and later[0] <= start:
+                heapq.heappop(later)
             # Sessions begin in order, so once enough requests lie before this one, later sessions add none of them.
-            if len(made) >= self.request_count and _arrived_by(made, start) >= self.request_count:
+            if len(made) - len(later) >= self.request_count:
                 return in_order(made, self.request_count)
-            made.extend(self._session(random, random.choice(systems).fork(), start))
+            session = self._session(random, random.choice(systems).fork(), start)
+            made.extend(session)
+            for request in session:
+                heapq.heappush(later, request.arrival_s)
         raise AssertionError("arrivals end never")
 
     def _session(self, random: Random, context: Context, now: float) -> list[Request]:
@@ -79,7 +86,3 @@ class MultiTurn(msgspec.Struct, frozen=True, kw_only=True):
             context.grow(output)
             now += self.pause_s.draw(random)
         return turns
-
-
-def _arrived_by(requests: list[Request], moment: float) -> int:
-    return sum(request.arrival_s <= moment for request in requests)
