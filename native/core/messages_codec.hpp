@@ -23,7 +23,7 @@ constexpr Status last_of(Status) { return status_last; }
 constexpr Reason last_of(Reason) { return reason_last; }
 constexpr EventKind last_of(EventKind) { return EventKind::cleared; }
 constexpr EventsPhase last_of(EventsPhase) { return EventsPhase::snapshot_end; }
-constexpr Role last_of(Role) { return Role::owner; }
+constexpr Role last_of(Role) { return Role::rail; }
 
 // Valid UTF-8 without control characters below space, tab and line ends aside (RFC 3629, section 4).
 [[nodiscard]] bool is_clean_text(std::string_view text);

@@ -15,7 +15,8 @@ inline constexpr std::size_t address_bytes_max = 1024;
 inline constexpr std::size_t error_text_bytes_max = 1024;
 inline constexpr std::size_t document_bytes_max = 64U << 10;   // of `describe`
 
-enum class Role : std::uint8_t { client = 0, owner = 1 };
+// A rail leaves the message protocol after its welcome and carries slices (see core/rail_frame.hpp).
+enum class Role : std::uint8_t { client = 0, owner = 1, rail = 2 };
 
 // The layouts of Hello and ErrorReply never change, and both travel in frames of version 1, so that any two
 // releases can tell each other which versions they speak.
@@ -24,7 +25,7 @@ struct Hello {
   std::uint8_t version_min = wire_version_min, version_max = wire_version_max;
   Role role = Role::client;
   std::uint32_t process_id = 0;
-  std::uint64_t incarnation = 0;  // owners: theirs
+  std::uint64_t incarnation = 0;  // owners: theirs; rails: random, the same for all rails of one client
   Nonce nonce{};
   std::string_view tenant{}, name{}, site{};
   void encode(Writer& into) const;

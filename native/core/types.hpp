@@ -87,8 +87,12 @@ enum class Reason : std::uint8_t {
   engine_gave_up = 22,  // set by connectors: load failed once, recomputed
   bad_request = 23,
   protocol = 24,  // the peer spoke an unknown version or malformed bytes
+  unknown_region = 25,  // no region or grant has this token (any more)
+  out_of_range = 26,  // the slice does not lie inside the region
+  read_only = 27,  // a write into a region that may only be read
+  cancelled = 28,  // given up by its caller
 };
-inline constexpr Reason reason_last = Reason::protocol;  // greater numbers are refused on the wire
+inline constexpr Reason reason_last = Reason::cancelled;  // greater numbers are refused on the wire
 
 // Where an object's value lies. offset is that of the value; the header lies object_header_bytes before it.
 struct Extent {

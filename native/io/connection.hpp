@@ -46,7 +46,15 @@ struct Connection {
   std::uint64_t heard_ms = 0;
   std::uint64_t partial_since_ms = 0;  // 0: no half frame waits
   std::uint32_t watched_events = 0;
+  bool remote = false;  // by TCP: nothing is known of its process
   bool paused = false;  // its unsent replies are at the limit: nothing is read until it takes some
+};
+
+// A connection whose peer asked for a rail and proved that it knows the secret.
+struct ProvenRail {
+  ConnectionId id = 0;  // the peer knows it from the welcome
+  Principal principal;
+  Descriptor socket;
 };
 
 // A peer broke the protocol or may not go on: it is told and the connection is closed.
@@ -73,6 +81,8 @@ class Service {
   virtual void admit(Connection& connection) = 0;
   virtual Welcome welcome(const Connection& connection) = 0;
   virtual void admitted(Connection& connection) = 0;
+  // For services whose admit() lets rails in: the socket is theirs from now on.
+  virtual void take_rail(ProvenRail /*rail*/) {}
   // Appends the reply to connection.stream.output(). Throws Refusal.
   virtual void serve(Connection& connection, const Frame& frame) = 0;
   // Closed without goodbye while the process lives. True: something of it is left, call gone() when the process is.

@@ -35,33 +35,47 @@ FrameServer::FrameServer(EventLoop& loop, const ServerIdentity& identity, const 
 FrameServer::~FrameServer() = default;
 
 void FrameServer::listen() {
-  listener_ = listen_at(identity_.path, listen_backlog);
-  loop_.watch(listener_.number(), EPOLLIN, [this](std::uint32_t) { accept_all(); });
+  if (!identity_.path.empty()) { listeners_.push_back(listen_at(identity_.path, listen_backlog)); }
+  for (const TcpAddress& address : identity_.addresses) {
+    listeners_.push_back(listen_tcp(address, listen_backlog));
+    bound_.push_back(bound_address(listeners_.back()));
+  }
+  for (std::size_t index = 0; index < listeners_.size(); ++index) {
+    const bool remote = index > 0 || identity_.path.empty();
+    loop_.watch(listeners_[index].number(), EPOLLIN,
+                [this, index, remote](std::uint32_t) { accept_all(listeners_[index], remote); });
+  }
   accepting_ = true;
 }
 
-void FrameServer::accept_all() {
+void FrameServer::watch_listeners(std::uint32_t epoll_events) {
+  for (const Descriptor& listener : listeners_) { loop_.change(listener.number(), epoll_events); }
+  accepting_ = epoll_events != 0;
+}
+
+void FrameServer::accept_all(const Descriptor& listener, bool remote) {
   for (int round = 0; round < accepts_per_event_max; ++round) {
-    Descriptor socket = accept_from(listener_);
+    Descriptor socket = accept_from(listener);
     if (socket.open()) {
       try {
-        adopt(std::move(socket));
+        adopt(std::move(socket), remote);
       } catch (const std::exception&) {  // no descriptor or memory left for it: the others go on
         count("refused_descriptors");
       }
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
-      loop_.change(listener_.number(), 0);  // the tick tries again: no spinning on what cannot be accepted
-      accepting_ = false;
+      watch_listeners(0);  // the tick tries again: no spinning on what cannot be accepted
       count("refused_descriptors");
     }
     return;
   }
 }
 
-void FrameServer::adopt(Descriptor socket) {
+void FrameServer::adopt(Descriptor socket, bool remote) {
+  if (remote) { prepare_stream(socket); }
   auto connection = std::make_unique<Connection>(++last_id_, std::move(socket));
+  connection->remote = remote;
   count("accepted");
   if (connections_.size() + departed_.size() >= limits_.connection_count) {
     count("refused_connection_count");
@@ -227,9 +241,27 @@ void FrameServer::prove(Connection& connection, const Frame& frame) {
   welcome.node_name = identity_.name;
   welcome.site = identity_.site;
   reply(connection, frame, welcome);
-  connection.state = Connection::State::ready;
   count("welcomed");
+  if (principal.role == Role::rail) {
+    hand_over(connection);
+    return;
+  }
+  connection.state = Connection::State::ready;
   service_.admitted(connection);
+}
+
+// What follows on a rail are no frames: its socket leaves this loop. The peer speaks again only after the welcome.
+void FrameServer::hand_over(Connection& connection) {
+  if (!connection.stream.flush() || connection.stream.unsent_bytes() > 0 || connection.stream.has_partial_frame()) {
+    throw Refusal{Reason::protocol, "refused_greeting", "a rail waits for its welcome"};
+  }
+  const auto found = connections_.find(connection.id);
+  loop_.forget(connection.stream.socket().number());
+  if (connection.peer.process.open()) { loop_.forget(connection.peer.process.number()); }
+  closed_.push_back(std::move(found->second));
+  connections_.erase(found);
+  count("rails");
+  service_.take_rail({connection.id, std::move(connection.principal), connection.stream.release_socket()});
 }
 
 void FrameServer::refuse(Connection& connection, const Refusal& refusal, std::uint32_t request_id) {
@@ -280,10 +312,7 @@ void FrameServer::drop(Connection& connection, Ending ending) {
 }
 
 void FrameServer::tick(std::uint64_t now_ms) {
-  if (!accepting_ && listener_.open()) {
-    accepting_ = true;
-    loop_.change(listener_.number(), EPOLLIN);
-  }
+  if (!accepting_) { watch_listeners(EPOLLIN); }
   std::vector<std::pair<ConnectionId, Refusal>> late;
   for (const auto& [id, connection] : connections_) {
     if (connection->state != Connection::State::ready && now_ms > connection->opened_ms + limits_.handshake_ms) {
@@ -300,11 +329,10 @@ void FrameServer::tick(std::uint64_t now_ms) {
 }
 
 void FrameServer::close_all() {
-  if (listener_.open()) {
-    loop_.forget(listener_.number());
-    listener_.close();
-    ::unlink(identity_.path.c_str());
-  }
+  const bool listened = !listeners_.empty();
+  for (const Descriptor& listener : listeners_) { loop_.forget(listener.number()); }
+  listeners_.clear();
+  if (listened && !identity_.path.empty()) { ::unlink(identity_.path.c_str()); }
   while (!connections_.empty()) { drop(*connections_.begin()->second, Ending::goodbye); }
   closed_.clear();
 }

@@ -8,11 +8,13 @@
 #include "core/siphash.hpp"
 #include "io/connection.hpp"
 #include "io/event_loop.hpp"
+#include "io/tcp_socket.hpp"
 
 namespace moonpool {
 
 struct ServerIdentity {
-  std::string path;
+  std::string path;                   // of the unix socket; empty: none
+  std::vector<TcpAddress> addresses;  // to listen at besides; port 0 takes any free one
   std::string name;
   std::string site;
   SipKey secret{};
@@ -39,6 +41,8 @@ class FrameServer {
   FrameServer& operator=(FrameServer&&) = delete;
 
   void listen();  // throws std::system_error
+  // Where it listens by TCP, in the order of the identity's addresses.
+  [[nodiscard]] const std::vector<std::string>& bound() const { return bound_; }
   // Closes what is late: handshakes and half frames.
   void tick(std::uint64_t now_ms);
   void close_all();
@@ -52,8 +56,9 @@ class FrameServer {
   [[nodiscard]] const CounterMap& counters() const { return counters_; }
 
  private:
-  void accept_all();
-  void adopt(Descriptor socket);
+  void accept_all(const Descriptor& listener, bool remote);
+  void watch_listeners(std::uint32_t epoll_events);
+  void adopt(Descriptor socket, bool remote);
   void ready(ConnectionId id, std::uint32_t epoll_events);
   [[nodiscard]] bool receive(Connection& connection);
   void pump(Connection& connection);
@@ -61,6 +66,7 @@ class FrameServer {
   void serve(Connection& connection, const Frame& frame);
   void greet(Connection& connection, const Frame& frame);
   void prove(Connection& connection, const Frame& frame);
+  void hand_over(Connection& connection);
   void process_exited(ConnectionId id);
   void refuse(Connection& connection, const Refusal& refusal, std::uint32_t request_id);
   enum class Ending : std::uint8_t { goodbye, exited, lost };
@@ -71,7 +77,8 @@ class FrameServer {
   const ServerIdentity& identity_;
   ServerLimits limits_;
   Service& service_;
-  Descriptor listener_;
+  std::vector<Descriptor> listeners_;
+  std::vector<std::string> bound_;
   bool accepting_ = false;
   ConnectionId last_id_ = 0;
   std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;

@@ -64,6 +64,8 @@ class FrameStream {
   bool flush();
   [[nodiscard]] std::size_t unsent_bytes() const { return output_.size() - sent_; }
   [[nodiscard]] const Descriptor& socket() const { return socket_; }
+  // Ends the stream: the socket goes on without it.
+  [[nodiscard]] Descriptor release_socket() { return std::move(socket_); }
 
  private:
   void make_room();

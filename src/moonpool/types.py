@@ -56,6 +56,10 @@ class Reason(enum.IntEnum):
     ENGINE_GAVE_UP = 22
     BAD_REQUEST = 23
     PROTOCOL = 24
+    UNKNOWN_REGION = 25
+    OUT_OF_RANGE = 26
+    READ_ONLY = 27
+    CANCELLED = 28
 
     @property
     def label(self) -> str:
@@ -231,5 +235,21 @@ REASON_TEXTS: dict[Reason, tuple[str, str]] = {
     Reason.PROTOCOL: (
         "the peer spoke an unknown version or malformed bytes",
         "compare `moonpool --version` on both sides (doctor shows version skew)",
+    ),
+    Reason.UNKNOWN_REGION: (
+        "the peer has no region with this token (any more)",
+        "ask the peer for a fresh descriptor: it unregistered the memory, or was restarted",
+    ),
+    Reason.OUT_OF_RANGE: (
+        "the slice does not lie inside the registered region; nothing was touched",
+        "compare offset and length with the length in the region's descriptor",
+    ),
+    Reason.READ_ONLY: (
+        "the region was registered for reading only; nothing was touched",
+        "register it with writable=True on its owner's side",
+    ),
+    Reason.CANCELLED: (
+        "its caller gave it up before it was done",
+        "submit it again if the bytes are still wanted",
     ),
 }
