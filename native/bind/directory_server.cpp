@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bind/peer_face.hpp"
 #include "io/directory_server.hpp"
@@ -35,13 +36,14 @@ void bind_directory_server(nb::module_& module) {
       .def(
           "__init__",
           [](DirectoryServer* self, std::string path, std::string name, nb::bytes secret, std::uint64_t entry_count_max,
-             nb::dict limits) {
+             nb::dict limits, std::vector<std::string> listen) {
             DirectoryOptions options = options_of(std::move(path), std::move(name), secret, limits);
             options.entry_count_max = entry_count_max;
+            options.identity.addresses = listen_addresses(listen);
             std::construct_at(self, std::move(options));
           },
           nb::kw_only(), nb::arg("path"), nb::arg("name"), nb::arg("secret"), nb::arg("entry_count_max"),
-          nb::arg("limits"))
+          nb::arg("limits"), nb::arg("listen") = nb::list())
       .def("start", &DirectoryServer::start, nb::call_guard<nb::gil_scoped_release>())
       .def("stop", &DirectoryServer::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("status", &DirectoryServer::status, nb::call_guard<nb::gil_scoped_release>())

@@ -116,7 +116,8 @@ std::int64_t clear(NodeClient& client, std::uint64_t namespace_id, std::uint64_t
 nb::dict info(NodeClient& client) {
   const std::shared_ptr<Session> session = client.peer().last_session();
   const bool shared_memory = session && client.uses_shared_memory(*session);
-  return info_face(client.peer(), shared_memory ? "shared_memory" : session ? "socket" : "none");
+  const char* const wire = client.peer().options().address.remote() ? "tcp" : "socket";
+  return info_face(client.peer(), shared_memory ? "shared_memory" : session ? wire : "none");
 }
 
 void bind_life_cycle(nb::class_<NodeClient>& face) {

@@ -42,16 +42,20 @@ void bind_node_server(nb::module_& module) {
           "__init__",
           [](NodeServer* self, std::string path, std::string name, std::string site, nb::bytes secret,
              std::uint64_t segment_bytes, std::uint64_t arena_bytes, std::vector<std::string> tenants,
-             std::vector<std::string> directories, nb::dict limits) {
+             std::vector<std::string> directories, nb::dict limits, std::vector<std::string> listen,
+             std::string advertise) {
             NodeOptions options = options_of({std::move(path), std::move(name), std::move(site)}, secret, limits);
             options.segment_bytes = segment_bytes;
             options.arena_bytes = arena_bytes;
             options.tenants = std::move(tenants);
             options.directories = std::move(directories);
+            options.identity.addresses = listen_addresses(listen);
+            options.identity.advertised = std::move(advertise);
             std::construct_at(self, std::move(options));
           },
           nb::kw_only(), nb::arg("path"), nb::arg("name"), nb::arg("site"), nb::arg("secret"), nb::arg("segment_bytes"),
-          nb::arg("arena_bytes"), nb::arg("tenants"), nb::arg("directories"), nb::arg("limits"))
+          nb::arg("arena_bytes"), nb::arg("tenants"), nb::arg("directories"), nb::arg("limits"),
+          nb::arg("listen") = nb::list(), nb::arg("advertise") = "")
       .def("start", &NodeServer::start, nb::call_guard<nb::gil_scoped_release>())
       .def("stop", &NodeServer::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("status", &NodeServer::status, nb::call_guard<nb::gil_scoped_release>())

@@ -8,7 +8,7 @@ namespace moonpool {
 
 PeerOptions peer_options(const PeerArguments& arguments) {
   PeerOptions options;
-  options.path = arguments.path;
+  options.address = parse_peer_address(arguments.path);
   options.secret = secret_from(text_of(arguments.secret));
   options.tenant = arguments.tenant;
   options.name = arguments.name;
@@ -17,6 +17,16 @@ PeerOptions peer_options(const PeerArguments& arguments) {
     throw nb::value_error("tenant and name have at most 255 bytes, and a tenant at least one");
   }
   return options;
+}
+
+std::vector<TcpAddress> listen_addresses(const std::vector<std::string>& texts) {
+  std::vector<TcpAddress> addresses;
+  for (const std::string& text : texts) {
+    const std::optional<TcpAddress> address = parse_tcp_address(text);
+    if (!address) { throw nb::value_error(("'" + text + "' is no host:port to listen at").c_str()); }
+    addresses.push_back(*address);
+  }
+  return addresses;
 }
 
 nb::tuple connect_face(PeerClient& peer, std::uint64_t timeout_ms) {

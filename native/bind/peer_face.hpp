@@ -23,6 +23,8 @@ struct PeerArguments {
   std::uint64_t connect_timeout_ms = 0;
 };
 [[nodiscard]] PeerOptions peer_options(const PeerArguments& arguments);
+// Throws ValueError for what is no "host:port".
+[[nodiscard]] std::vector<TcpAddress> listen_addresses(const std::vector<std::string>& texts);
 [[nodiscard]] nanobind::tuple connect_face(PeerClient& peer, std::uint64_t timeout_ms);
 [[nodiscard]] nanobind::dict info_face(PeerClient& peer, const char* transport);
 // Throws ValueError for a wrong namespace or group.

@@ -35,7 +35,11 @@ void DirectoryService::stop() { server_.close_all(); }
 
 void DirectoryService::admit(Connection& connection) {
   Principal& principal = connection.principal;
-  principal.home_tenant = principal.role == Role::client && connection.peer.user_id == ::geteuid();
+  if (principal.role == Role::rail) {
+    throw Refusal{Reason::access_denied, "refused_role", "a directory has no bytes to move"};
+  }
+  const bool same_user = connection.remote || connection.peer.user_id == ::geteuid();
+  principal.home_tenant = principal.role == Role::client && same_user;
 }
 
 Welcome DirectoryService::welcome(const Connection&) {
@@ -49,8 +53,12 @@ void DirectoryService::admitted(Connection& connection) {
   if (principal.role != Role::owner) { return; }
   // The same owner before, or whoever served at its address. Names are labels: two nodes may have one.
   std::vector<ConnectionId> replaced;
+  // Two hosts may have sockets of one path, so what comes from elsewhere says nothing with one.
+  const bool telling = !connection.remote || !principal.tenant.starts_with("unix:");
   for (const auto& [id, holder] : holders_) {
-    if (holder.address == principal.tenant || holder.incarnation == principal.incarnation) { replaced.push_back(id); }
+    if ((telling && holder.address == principal.tenant) || holder.incarnation == principal.incarnation) {
+      replaced.push_back(id);
+    }
   }
   for (const ConnectionId id : replaced) {
     server_.close(

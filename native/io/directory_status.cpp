@@ -57,6 +57,7 @@ std::string DirectoryService::status_document(bool with_descriptions) const {
   JsonWriter json;
   json.begin_object();
   write_identity(json, options_.identity, started_ms_);
+  json.field("address", std::string_view(server_.serving_address()));
   json.field("state", warming() ? "warming" : "ready");
   json.key("index");
   write_stats(json, index_.stats());

@@ -7,6 +7,7 @@
 
 #include "io/clock.hpp"
 #include "io/handshake.hpp"
+#include "io/peer_address.hpp"
 #include "io/serve.hpp"
 
 namespace moonpool {
@@ -15,6 +16,7 @@ namespace {
 constexpr int listen_backlog = 128;
 constexpr int accepts_per_event_max = 32;
 constexpr std::uint64_t shrink_after_ms = 1'000;
+constexpr std::uint64_t absence_ms_min = 1'000;  // between two ticks
 constexpr std::uint32_t greeting_bytes_max = 4'096;  // nobody unknown makes us keep more
 
 Refusal malformed_header(FrameError error) {
@@ -46,6 +48,13 @@ void FrameServer::listen() {
                 [this, index, remote](std::uint32_t) { accept_all(listeners_[index], remote); });
   }
   accepting_ = true;
+}
+
+std::string FrameServer::serving_address() const {
+  if (bound_.empty()) { return text_of(PeerAddress{identity_.path, {}}); }
+  if (identity_.advertised.empty()) { return bound_.front(); }
+  if (const std::optional<TcpAddress> whole = parse_tcp_address(identity_.advertised)) { return text_of(*whole); }
+  return text_of(TcpAddress{identity_.advertised, parse_tcp_address(bound_.front()).value_or(TcpAddress{}).port});
 }
 
 void FrameServer::watch_listeners(std::uint32_t epoll_events) {
@@ -311,7 +320,16 @@ void FrameServer::drop(Connection& connection, Ending ending) {
   connections_.erase(found);
 }
 
+// While this process was stopped, or the machine, nobody's heartbeat could be heard.
+void FrameServer::forgive_own_absence(std::uint64_t now_ms) {
+  if (last_tick_ms_ != 0 && now_ms > last_tick_ms_ + absence_ms_min) {
+    for (const auto& [id, connection] : connections_) { connection->heard_ms = now_ms; }
+  }
+  last_tick_ms_ = now_ms;
+}
+
 void FrameServer::tick(std::uint64_t now_ms) {
+  forgive_own_absence(now_ms);
   if (!accepting_) { watch_listeners(EPOLLIN); }
   std::vector<std::pair<ConnectionId, Refusal>> late;
   for (const auto& [id, connection] : connections_) {
@@ -319,6 +337,8 @@ void FrameServer::tick(std::uint64_t now_ms) {
       late.emplace_back(id, Refusal{Reason::timed_out, "refused_handshake_late", "no handshake in time"});
     } else if (connection->partial_since_ms != 0 && now_ms > connection->partial_since_ms + limits_.frame_ms) {
       late.emplace_back(id, Refusal{Reason::timed_out, "malformed_half_frame", "half a frame, and then nothing"});
+    } else if (connection->remote && now_ms > connection->heard_ms + limits_.remote_silent_ms) {
+      late.emplace_back(id, Refusal{Reason::timed_out, "dropped_silent", "no heartbeat for too long"});
     }
   }
   for (const auto& [id, refusal] : late) { close(id, refusal); }

@@ -20,12 +20,14 @@ struct ServerIdentity {
   SipKey secret{};
   std::uint64_t incarnation = 0;
   std::string release;  // of the package, for people
+  std::string advertised;  // host, or host and port, at which others reach it; empty: the first of addresses
 };
 
 struct ServerLimits {
   std::uint32_t connection_count = 1'024;
   std::uint64_t handshake_ms = 2'000;
   std::uint64_t frame_ms = 2'000;
+  std::uint64_t remote_silent_ms = 5'000;  // a remote peer that says nothing for so long is taken for gone
   std::size_t unsent_bytes = 8U << 20U;
 };
 
@@ -43,6 +45,8 @@ class FrameServer {
   void listen();  // throws std::system_error
   // Where it listens by TCP, in the order of the identity's addresses.
   [[nodiscard]] const std::vector<std::string>& bound() const { return bound_; }
+  // What it tells others: where to connect to. By TCP where it listens so.
+  [[nodiscard]] std::string serving_address() const;
   // Closes what is late: handshakes and half frames.
   void tick(std::uint64_t now_ms);
   void close_all();
@@ -72,6 +76,7 @@ class FrameServer {
   enum class Ending : std::uint8_t { goodbye, exited, lost };
   void drop(Connection& connection, Ending ending);
   void rewatch(Connection& connection);
+  void forgive_own_absence(std::uint64_t now_ms);
 
   EventLoop& loop_;
   const ServerIdentity& identity_;
@@ -80,6 +85,7 @@ class FrameServer {
   std::vector<Descriptor> listeners_;
   std::vector<std::string> bound_;
   bool accepting_ = false;
+  std::uint64_t last_tick_ms_ = 0;
   ConnectionId last_id_ = 0;
   std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
   std::unordered_map<ConnectionId, PeerProcess> departed_;  // lost, and their processes may still write

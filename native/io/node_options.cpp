@@ -22,6 +22,8 @@ bool set_limit(ServerLimits& limits, std::string_view name, std::uint64_t value)
     limits.handshake_ms = value;
   } else if (name == "frame_ms") {
     limits.frame_ms = value;
+  } else if (name == "remote_silent_ms") {
+    limits.remote_silent_ms = value;
   } else if (name == "unsent_bytes") {
     limits.unsent_bytes = value;
   } else {

@@ -136,7 +136,7 @@ void NodeService::match(Connection& connection, const Frame& frame) {
     info.incarnation = options_.identity.incarnation;
     info.name = options_.identity.name;
     info.site = options_.identity.site;
-    info.address = options_.identity.path;
+    info.address = serving_address_;
     info.block_count = holder.block_count;
     info.tier_mask = holder.tier_mask;
     answer.holders.push_back(info);

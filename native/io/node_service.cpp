@@ -29,19 +29,20 @@ NodeService::NodeService(EventLoop& loop, const NodeOptions& options, Segment& s
       index_(options.limits.table.object_count_max * index_entries_per_object),
       self_(index_.add_holder()),
       server_(loop, options.identity, options.limits.server, *this),
-      started_ms_(boot_ms()) {
-  const auto source = [this](std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into) {
-    return table_.snapshot(cursor, count_max, into);
-  };
-  for (const std::string& path : options.directories) {
-    publishers_.push_back(std::make_unique<Publisher>(loop, options.identity, path, source));
-  }
-}
+      started_ms_(boot_ms()) {}
 
 NodeService::~NodeService() = default;
 
 void NodeService::start() {
   server_.listen();
+  serving_address_ = server_.serving_address();
+  const auto source = [this](std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into) {
+    return table_.snapshot(cursor, count_max, into);
+  };
+  for (const std::string& directory : options_.directories) {
+    publishers_.push_back(
+        std::make_unique<Publisher>(loop_, options_.identity, Publisher::Route{directory, serving_address_}, source));
+  }
   loop_.set_tick(tick_ms, [this] { tick(); });
   loop_.set_background([this] { return work(); });
   loop_.post([this] { tick(); });

@@ -81,6 +81,7 @@ class NodeService final : public Service {
   BlockIndex index_;
   HolderId self_;
   FrameServer server_;
+  std::string serving_address_;
   std::vector<std::unique_ptr<Publisher>> publishers_;
   bool populated_ = false;
   bool memory_refused_ = false;

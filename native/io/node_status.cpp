@@ -13,6 +13,11 @@ constexpr std::array verb_names = {"",      "hello", "authenticate", "reserve", 
                                    "unpin", "clear", "why",          "list",    "match",   "locate", "describe",
                                    "stat",  "ping",  "arena",        "events",  "goodbye", "damaged"};
 
+const char* transport_of(const Connection& connection) {
+  if (connection.principal.shared_memory) { return "shared_memory"; }
+  return connection.remote ? "tcp" : "socket";
+}
+
 }  // namespace
 
 CounterMap NodeService::counters() const {
@@ -40,7 +45,7 @@ void NodeService::write_connections(JsonWriter& json, bool with_descriptions) co
     const ObjectTable::ConnectionStats own = table_.connection_stats(id);
     json.begin_object();
     write_peer(json, *connection, with_descriptions);
-    json.field("transport", connection->principal.shared_memory ? "shared_memory" : "socket");
+    json.field("transport", transport_of(*connection));
     json.field("held_bytes", own.held_bytes).field("hold_count", own.hold_count);
     json.field("reserved_bytes", own.reserved_bytes).field("reservation_count", own.reservation_count);
     json.field("quarantined_bytes", own.quarantined_bytes);
@@ -74,6 +79,7 @@ std::string NodeService::status_document(bool with_descriptions) const {
   JsonWriter json;
   json.begin_object();
   write_identity(json, options_.identity, started_ms_);
+  json.field("address", std::string_view(serving_address_));
   json.field("state", memory_refused_ ? "memory_refused" : populated_ ? "ready" : "warming");
   write_segment(json);
   json.key("table");

@@ -64,7 +64,7 @@ Session::Opened PeerClient::reconnect(State& current, Deadline deadline) {
   {
     const std::lock_guard lock(current.mutex);
     if (current.breaker.open(steady_us())) {
-      return {nullptr, Reason::unavailable, "'" + options_.path + "' did not answer a moment ago"};
+      return {nullptr, Reason::unavailable, text_of(options_.address) + " did not answer a moment ago"};
     }
   }
   Session::Opened opened = Session::open(options_, deadline.sooner(Deadline::after_ms(options_.connect_timeout_ms)));
@@ -127,7 +127,7 @@ std::optional<Answer> PeerClient::refuse_if_silent(Session& session) {
   if (!session.drain()) {
     Answer refused;
     refused.reason = Reason::unavailable;
-    refused.message = "'" + options_.path + "' has not answered for a while";
+    refused.message = text_of(options_.address) + " has not answered for a while";
     return refused;
   }
   const std::lock_guard lock(current.mutex);

@@ -38,8 +38,12 @@ const char* name_of(Publisher::State state) {
   return "unknown";
 }
 
-Publisher::Publisher(EventLoop& loop, const ServerIdentity& identity, std::string directory_path, SnapshotSource source)
-    : loop_(loop), identity_(identity), path_(std::move(directory_path)), source_(std::move(source)) {}
+Publisher::Publisher(EventLoop& loop, const ServerIdentity& identity, Route route, SnapshotSource source)
+    : loop_(loop),
+      identity_(identity),
+      route_(std::move(route)),
+      address_(parse_peer_address(route_.directory)),
+      source_(std::move(source)) {}
 
 Publisher::~Publisher() = default;
 
@@ -58,11 +62,23 @@ void Publisher::say_that_it_lives(std::uint64_t now_ms) {
 }
 
 void Publisher::connect() {
-  Descriptor socket = connect_to(path_);
-  if (!socket.open()) {
+  if (address_.remote() && !try_resolve(address_.tcp)) { return; }  // the name is being asked for: see at the next tick
+  Descriptor socket = begin_to_connect();
+  if (socket.open()) {
+    greet(std::move(socket));
+  } else {
     disconnect();
-    return;
   }
+}
+
+// By TCP it is not connected yet: what is written waits until it is, and an error ends it like any other.
+Descriptor Publisher::begin_to_connect() {
+  if (!address_.remote()) { return connect_to(address_.path); }
+  const std::vector<TcpTarget> targets = try_resolve(address_.tcp).value_or(std::vector<TcpTarget>{});
+  return targets.empty() ? Descriptor{} : begin_connect(targets[next_target_++ % targets.size()], {});
+}
+
+void Publisher::greet(Descriptor socket) {
   stream_ = std::make_unique<FrameStream>(std::move(socket), FrameStream::Descriptors::refused);
   state_ = State::greeting;
   greeting_since_ms_ = boot_ms();
@@ -74,7 +90,7 @@ void Publisher::connect() {
   hello.process_id = static_cast<std::uint32_t>(::getpid());
   hello.incarnation = identity_.incarnation;
   hello.nonce = client_nonce_;
-  hello.tenant = identity_.path;  // of an owner: where it serves
+  hello.tenant = route_.serving;  // of an owner: where it serves
   hello.name = identity_.name;
   hello.site = identity_.site;
   append_frame(stream_->output(), header_of(MessageType::hello), hello);
@@ -140,7 +156,7 @@ bool Publisher::take_challenge(const Frame& frame) {
   if (!challenge) { return false; }
   server_nonce_ = challenge->nonce;
   Authenticate proof;
-  proof.proof = client_proof({identity_.secret, server_nonce_, client_nonce_}, identity_.path, identity_.name);
+  proof.proof = client_proof({identity_.secret, server_nonce_, client_nonce_}, route_.serving, identity_.name);
   append_frame(stream_->output(), header_of(MessageType::authenticate), proof);
   return true;
 }

@@ -5,6 +5,7 @@
 
 #include "io/event_loop.hpp"
 #include "io/frame_server.hpp"
+#include "io/peer_address.hpp"
 
 namespace moonpool {
 
@@ -15,7 +16,12 @@ using SnapshotSource =
 class Publisher {
  public:
   enum class State : std::uint8_t { away, greeting, snapshot, live };
-  Publisher(EventLoop& loop, const ServerIdentity& identity, std::string directory_path, SnapshotSource source);
+  // serving: where the node can be reached, for those who ask the directory.
+  struct Route {
+    std::string directory;
+    std::string serving;
+  };
+  Publisher(EventLoop& loop, const ServerIdentity& identity, Route route, SnapshotSource source);
   ~Publisher();
   Publisher(const Publisher&) = delete;
   Publisher& operator=(const Publisher&) = delete;
@@ -28,7 +34,7 @@ class Publisher {
   bool work();
   void close();
 
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& path() const { return route_.directory; }
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] std::uint64_t acknowledged_sequence() const { return acknowledged_; }
   [[nodiscard]] std::uint64_t lag() const { return sequence_ - acknowledged_ + waiting_.size(); }
@@ -36,6 +42,8 @@ class Publisher {
 
  private:
   void connect();
+  [[nodiscard]] Descriptor begin_to_connect();
+  void greet(Descriptor socket);
   void ready(std::uint32_t epoll_events);
   bool take(const Frame& frame);
   bool take_challenge(const Frame& frame);
@@ -49,7 +57,9 @@ class Publisher {
 
   EventLoop& loop_;
   const ServerIdentity& identity_;
-  std::string path_;
+  Route route_;
+  PeerAddress address_;
+  std::size_t next_target_ = 0;  // of the addresses that the directory's name means
   SnapshotSource source_;
   State state_ = State::away;
   std::unique_ptr<FrameStream> stream_;

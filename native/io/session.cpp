@@ -43,6 +43,7 @@ Session::Session(Descriptor socket)
     : stream_(std::move(socket), FrameStream::Descriptors::taken), fork_count_(fork_count()) {}
 
 Session::~Session() {
+  heartbeat_.reset();
   if (!of_this_process() || broken_.load() || info_.incarnation == 0) { return; }
   try {
     flush_queued();
@@ -54,11 +55,12 @@ Session::~Session() {
 }
 
 bool Session::alive() const {
-  pollfd state{stream_.socket().number(), POLLIN, 0};
-  return !broken_.load() && (::poll(&state, 1, 0) == 0 || (state.revents & (POLLHUP | POLLERR)) == 0);
+  pollfd state{stream_.socket().number(), POLLIN | POLLRDHUP, 0};
+  return !broken_.load() && (::poll(&state, 1, 0) == 0 || (state.revents & (POLLHUP | POLLRDHUP | POLLERR)) == 0);
 }
 
 std::uint32_t Session::enqueue(std::vector<std::byte> frame) {
+  spoken_.store(true, std::memory_order_relaxed);
   const std::uint32_t request_id = ++last_request_id_;
   const auto header_bytes = std::span<std::byte, frame_header_bytes>(frame.data(), frame_header_bytes);
   FrameHeader header = parse_header(header_bytes).header;
@@ -163,6 +165,7 @@ Session::Step Session::take_frames(std::uint32_t request_id, Answer& answer) {
   Frame frame;
   FrameStream::Next next = FrameStream::Next::incomplete;
   while ((next = stream_.next(frame, frame_payload_bytes_max)) == FrameStream::Next::frame) {
+    heard_.store(true, std::memory_order_relaxed);
     if (frame.header.type == static_cast<std::uint16_t>(MessageType::error)) {
       Reader reader(frame.payload);
       if (const std::optional<ErrorReply> error = ErrorReply::decode(reader)) {

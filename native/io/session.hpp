@@ -8,15 +8,17 @@
 
 #include "core/siphash.hpp"
 #include "io/frame_stream.hpp"
+#include "io/heartbeat.hpp"
 #include "io/keeper.hpp"
 #include "io/memory.hpp"
+#include "io/peer_address.hpp"
 #include "io/turn.hpp"
 #include "io/verified.hpp"
 
 namespace moonpool {
 
 struct PeerOptions {
-  std::string path;
+  PeerAddress address;
   SipKey secret{};
   std::string tenant = "default";
   std::string name;
@@ -114,6 +116,8 @@ class Session {
   void flush_queued();
   void keep(const std::shared_ptr<Mapping>& mapping);
   void forget_arenas();
+  void begin_heartbeat();
+  void beat() noexcept;
   void end_turn(Turn::Guard turn);
 
   FrameStream stream_;
@@ -124,6 +128,9 @@ class Session {
   std::uint32_t last_request_id_ = 0;
   std::unordered_map<std::uint32_t, MessageType> abandoned_;  // requests nobody waits for any more
   std::atomic<bool> broken_{false};
+  std::atomic<bool> spoken_{false};  // something was sent since the last heartbeat
+  std::atomic<bool> heard_{false};   // something came since the last heartbeat
+  std::uint32_t silent_beats_ = 0;   // of the heartbeat's thread
   std::string last_words_;          // of an ErrorReply
   Reason last_reason_ = Reason::unavailable;
   std::mutex queue_mutex_;          // of what waits for somebody's turn
@@ -133,7 +140,8 @@ class Session {
   std::mutex arenas_mutex_;
   std::vector<std::shared_ptr<Mapping>> readable_;
   std::vector<std::shared_ptr<Mapping>> writable_;
-  std::unique_ptr<Keeper> keeper_;  // the last member: its thread ends first
+  std::unique_ptr<Keeper> keeper_;  // the last members: their threads end first
+  std::unique_ptr<Heartbeat> heartbeat_;
 };
 
 }  // namespace moonpool

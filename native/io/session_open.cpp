@@ -7,20 +7,28 @@
 #include "io/socket.hpp"
 
 namespace moonpool {
+namespace {
+
+constexpr std::uint64_t heartbeat_ms = 1'000;
+constexpr std::uint32_t silent_beats_max = 5;
+
+}  // namespace
 
 Session::Opened Session::open(const PeerOptions& options, Deadline deadline) {
-  Descriptor socket = connect_to(options.path);
+  Descriptor socket = connect_peer(options.address, deadline);
+  const std::string where = text_of(options.address);
   if (!socket.open()) {
-    return {nullptr, Reason::unavailable,
-            "nobody answers at '" + options.path + "': " + std::generic_category().message(errno)};
+    const Reason why = errno == ETIMEDOUT ? Reason::timed_out : Reason::unavailable;
+    return {nullptr, why, "nobody answers at " + where + ": " + std::generic_category().message(errno)};
   }
   auto session = std::make_shared<Session>(std::move(socket));
   std::string message;
   const Reason reason = session->greet(options, deadline, message);
   if (reason != Reason::none) {
     session->broken_.store(true);
-    return {nullptr, reason, message.empty() ? "no welcome from '" + options.path + "' in time" : message};
+    return {nullptr, reason, message.empty() ? "no welcome from " + where + " in time" : message};
   }
+  if (options.address.remote()) { session->begin_heartbeat(); }
   return {std::move(session), Reason::none, {}};
 }
 
@@ -111,6 +119,25 @@ void Session::keep(const std::shared_ptr<Mapping>& mapping) {
     keeper_ = std::make_unique<Keeper>(stream_.socket(), [this] { forget_arenas(); });
   }
   keeper_->populate(mapping);
+}
+
+// A server knows a remote client's end by its silence only, and we a remote server's.
+void Session::begin_heartbeat() {
+  heartbeat_ = std::make_unique<Heartbeat>(heartbeat_ms, [this] { beat(); });
+}
+
+void Session::beat() noexcept {
+  try {
+    (void)drain();
+    silent_beats_ = heard_.exchange(false) ? 0 : silent_beats_ + 1;
+    if (silent_beats_ > silent_beats_max) { broken_.store(true); }
+    if (broken_.load() || spoken_.exchange(false)) { return; }
+    std::vector<std::byte> frame;
+    append_empty_frame(frame, {0, static_cast<std::uint16_t>(MessageType::ping), version_});
+    send_without_waiting({MessageType::ping, std::move(frame)});
+  } catch (const std::exception&) {
+    broken_.store(true);  // no memory for a heartbeat: the next call connects again
+  }
 }
 
 // The peer is gone: what no view and no call uses goes back to the system.

@@ -34,7 +34,11 @@ constexpr std::array reason_names = {"none",
                                      "cleared",
                                      "engine_gave_up",
                                      "bad_request",
-                                     "protocol"};
+                                     "protocol",
+                                     "unknown_region",
+                                     "out_of_range",
+                                     "read_only",
+                                     "cancelled"};
 
 struct Figure {
   const char* name;
@@ -92,7 +96,7 @@ void write_peer(JsonWriter& json, const Connection& connection, bool with_descri
   const Principal& principal = connection.principal;
   json.field("connection", connection.id).field("name", std::string_view(principal.name));
   json.field("tenant", principal.role == Role::owner ? std::string_view() : std::string_view(principal.tenant));
-  json.field("role", principal.role == Role::owner ? "owner" : "client");
+  json.field("role", principal.role == Role::owner ? "owner" : "client").field("remote", connection.remote);
   json.field("process_id", static_cast<std::uint64_t>(connection.peer.process_id));
   json.field("silent_ms", now_ms - std::min(now_ms, connection.heard_ms));
   json.field("description", with_description ? std::string_view(connection.description) : std::string_view());

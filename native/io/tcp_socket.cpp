@@ -35,6 +35,14 @@ Addresses look_up(const std::string& host, std::uint16_t port, int flags) {
   return Addresses(refused == 0 ? found : nullptr);
 }
 
+std::vector<TcpTarget> targets_of(const Addresses& found) {
+  std::vector<TcpTarget> targets;
+  for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
+    targets.push_back({one->ai_family, {reinterpret_cast<const char*>(one->ai_addr), one->ai_addrlen}});
+  }
+  return targets;
+}
+
 void set_option(const Descriptor& socket, int level, int option, int value) {
   (void)::setsockopt(socket.number(), level, option, &value, sizeof value);  // a wish: sockets work without
 }
@@ -79,14 +87,13 @@ std::string text_of(const TcpAddress& address) {
   return (is_v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
+std::vector<TcpTarget> resolve_numeric(const TcpAddress& address) {
+  return targets_of(look_up(address.host, address.port, AI_NUMERICHOST));
+}
+
 std::vector<TcpTarget> resolve_tcp(const TcpAddress& address) {
-  Addresses found = look_up(address.host, address.port, AI_NUMERICHOST);
-  if (!found) { found = look_up(address.host, address.port, 0); }
-  std::vector<TcpTarget> targets;
-  for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
-    targets.push_back({one->ai_family, {reinterpret_cast<const char*>(one->ai_addr), one->ai_addrlen}});
-  }
-  return targets;
+  std::vector<TcpTarget> targets = resolve_numeric(address);
+  return targets.empty() ? targets_of(look_up(address.host, address.port, 0)) : targets;
 }
 
 Descriptor listen_tcp(const TcpAddress& address, int backlog) {

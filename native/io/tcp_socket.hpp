@@ -24,6 +24,8 @@ struct TcpTarget {
   std::string address;  // the system's own form of it
 };
 [[nodiscard]] std::vector<TcpTarget> resolve_tcp(const TcpAddress& address);
+// The same for a numeric host; empty for a name. Asks nobody.
+[[nodiscard]] std::vector<TcpTarget> resolve_numeric(const TcpAddress& address);
 
 // Listens; port 0 takes any free one. Throws std::system_error naming the address.
 [[nodiscard]] Descriptor listen_tcp(const TcpAddress& address, int backlog);

@@ -62,7 +62,7 @@ NodeOptions node_options(const Folder& folder) {
 
 PeerOptions peer_options(const std::string& path, std::string tenant = "default") {
   PeerOptions options;
-  options.path = path;
+  options.address = parse_peer_address(path);
   options.tenant = std::move(tenant);
   options.name = "test";
   return options;

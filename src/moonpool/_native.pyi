@@ -99,7 +99,8 @@ class NodeClient:
     calling thread does its own I/O; several threads may share it. A call never waits longer than timeout_ms
     (then the keys not done are miss/refused with `timed_out` or `unavailable`). After a failed connect the next
     tries are refused at once for a growing while (50 ms … 1 s), so that an engine never waits for a dead node.
-    A fork is noticed: the child gets a connection and mappings of its own."""
+    A fork is noticed: the child gets a connection and mappings of its own. path: a socket's path, unix:/path or
+    host:port."""
     def __init__(
         self,
         path: str,
@@ -226,11 +227,15 @@ class NodeServer:
         tenants: Sequence[str],
         directories: Sequence[str],
         limits: dict[str, int],
+        listen: Sequence[str] = (),
+        advertise: str = "",
     ) -> None:
         """tenants: who may connect; the first one is the segment's trust domain (shared memory), the others use
         the socket. An empty list: any tenant, "default" gets shared memory. limits: held_bytes_per_connection,
         reserved_bytes_per_connection, pinned_bytes, object_count, why_count, connection_count, reservation_ms,
-        copy_hold_ms, handshake_ms, frame_ms (a half-sent frame), small_put_bytes."""
+        copy_hold_ms, handshake_ms, frame_ms (a half-sent frame), remote_silent_ms, small_put_bytes. directories:
+        addresses to tell. listen: host:port to serve other hosts at, port 0 for any; advertise: host or host:port
+        that they are told, empty for the first of listen."""
     def start(self) -> None:
         """Binds, begins to populate the segment, serves. OSError when the path is taken or memory is refused."""
     def stop(self) -> None: ...
@@ -246,7 +251,14 @@ class NodeServer:
 @final
 class DirectoryServer:
     def __init__(
-        self, *, path: str, name: str, secret: bytes, entry_count_max: int, limits: dict[str, int]
+        self,
+        *,
+        path: str,
+        name: str,
+        secret: bytes,
+        entry_count_max: int,
+        limits: dict[str, int],
+        listen: Sequence[str] = (),
     ) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...

@@ -61,14 +61,23 @@ def hello(*, version_min: int = 1, version_max: int = 1, tenant: str = "default"
     return head + text(tenant) + text(name) + text("")
 
 
+def dial(address: str) -> socket.socket:
+    """A connection to host:port or to the socket at a path; every wait on it ends after 10 s."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in address:
+        return socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(TIMEOUT_S)
+    connection.connect(address)
+    return connection
+
+
 class RawPeer:
     """One connection. Every wait ends after 10 s."""
 
     def __init__(self, path: str, secret: bytes, *, tenant: str = "default", name: str = "raw") -> None:
         self.secret = secret
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(TIMEOUT_S)
-        self.socket.connect(path)
+        self.socket = dial(path)
         self.arena_descriptors: list[int] = []
         self._received = b""
         try:

@@ -48,7 +48,10 @@ def test_a_directory_hears_what_is_stored_and_removed() -> None:
         found = asking.match(9, list(range(1, 12)), GROUPS, timeout_ms=5000)
         assert found.holders == [("node", client.info["incarnation"], 10, 2)]
         assert not found.warming
-        assert asking.locate([b"block3", b"none"]) == [[("node", client.info["incarnation"], bed.node_path)], []]
+        assert asking.locate([b"block3", b"none"]) == [
+            [("node", client.info["incarnation"], "unix:" + bed.node_path)],
+            [],
+        ]
         client.remove([b"block10"])
         wait_until(lambda: fetchable(asking, 1, 10) == 9)
         client.clear(9)

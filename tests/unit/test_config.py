@@ -125,6 +125,27 @@ def test_listening_beyond_this_host_needs_a_named_secret(path: str, host: str) -
     load(overrides={path: host, "secret_file": "/some/secret"}, environment=NOTHING)
 
 
+@pytest.mark.parametrize("path", ["node.listen", "directory.listen"])
+@pytest.mark.parametrize("place", ["0.0.0.0:0", "[::]:7801", "10.0.0.1:7801", "127.0.0.1:1,some.name:7801"])
+def test_serving_other_hosts_needs_a_named_secret(path: str, place: str) -> None:
+    assert refused(overrides={path: place}).kind == "insecure_listen"
+    load(overrides={path: place, "secret_file": "/some/secret"}, environment=NOTHING)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1", "7801", ":7801", "[::1]", "::1:7801", "h:65536", "h:-1", "/a/b:1"])
+def test_what_is_no_host_and_port_is_refused(place: str) -> None:
+    error = refused(overrides={"node.listen": place})
+    assert error.kind == "bad_value"
+    assert "host:port" in str(error)
+
+
+def test_a_node_that_takes_any_address_tells_its_host_name() -> None:
+    given: dict[str, object] = {"node.listen": "0.0.0.0:0", "secret_file": "/some/secret"}
+    assert load(overrides=given, environment=NOTHING).node.advertise
+    assert load(overrides=given | {"node.advertise": "a:1"}, environment=NOTHING).node.advertise == "a:1"
+    assert not load(overrides={"node.listen": "127.0.0.1:0"}, environment=NOTHING).node.advertise
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
 def test_loopback_needs_no_named_secret(host: str) -> None:
     load(overrides={"node.http_host": host}, environment=NOTHING)

@@ -3,7 +3,8 @@
 `load()` merges defaults < TOML file < environment < flags; see `moonpool.config.settings` for the tree.
 """
 
-from moonpool.config.load import Loaded, Setting, is_loopback, load, load_with_origins
+from moonpool.config.addresses import UNIX_PREFIX, HostPort, is_loopback, split_host_port
+from moonpool.config.load import Loaded, Setting, load, load_with_origins
 from moonpool.config.memory import MachineMemory, choose_arena_bytes, choose_segment_bytes, read_machine_memory
 from moonpool.config.secret import (
     http_token,
@@ -25,11 +26,13 @@ from moonpool.config.settings import (
 )
 
 __all__ = [
+    "UNIX_PREFIX",
     "ClientSettings",
     "Config",
     "ConnectorSettings",
     "DirectoryLimits",
     "DirectorySettings",
+    "HostPort",
     "Loaded",
     "MachineMemory",
     "NodeLimits",
@@ -48,4 +51,5 @@ __all__ = [
     "prepare_runtime_folder",
     "read_machine_memory",
     "secret_key",
+    "split_host_port",
 ]

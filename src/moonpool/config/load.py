@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import socket
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from moonpool.config import memory
+from moonpool.config.addresses import is_any, is_loopback, require_host_port
 from moonpool.config.settings import SEGMENT_BYTES_MIN, Config
 from moonpool.config.values import format_value, parse_value, plain_type, unit_of
 from moonpool.errors import ConfigError
@@ -224,6 +224,9 @@ def _choose(found: dict[str, _Given], variables: Mapping[str, str]) -> None:
     _fill(found, "node.socket_path", str(runtime_folder / "node.sock"), why="in the runtime folder")
     _fill(found, "directory.socket_path", str(runtime_folder / "directory.sock"), why="in the runtime folder")
     _fill(found, "node.directories", (str(found["directory.socket_path"].value),), why="directory.socket_path")
+    listen = found["node.listen"].value
+    if isinstance(listen, tuple) and listen and is_any(require_host_port(listen[0], "node.listen").host):
+        _fill(found, "node.advertise", host_name, why="host name, because node.listen takes any address")
     program = Path(sys.argv[0]).name or "python"
     _fill(found, "client.name", f"{program[:200]}:{os.getpid()}", why="program and process id")
     _choose_memory(found)
@@ -243,10 +246,19 @@ def _fill(found: dict[str, _Given], name: str, value: object, *, why: str) -> No
         found[name] = _Given(value, f"chosen: {why}")
 
 
+def _hosts(found: Mapping[str, _Given]) -> Iterator[tuple[str, str]]:
+    """Every host that a process of ours listens at, with its setting's name."""
+    for path in ("node.http_host", "directory.http_host"):
+        yield path, str(found[path].value)
+    for path in ("node.listen", "directory.listen"):
+        texts = found[path].value
+        for text in texts if isinstance(texts, tuple) else ():
+            yield path, require_host_port(text, path).host
+
+
 def _check_together(found: Mapping[str, _Given]) -> None:
     """What no setting can decide alone."""
-    for path in ("node.http_host", "directory.http_host"):
-        host = str(found[path].value)
+    for path, host in _hosts(found):
         if not is_loopback(host) and not found["secret_file"].value:
             raise ConfigError(
                 f"{path} = {host} (from {found[path].origin}) can be reached from outside this host: name the "
@@ -271,16 +283,6 @@ def _check_together(found: Mapping[str, _Given]) -> None:
                 "choose a shorter runtime_folder",
                 kind="bad_value",
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only processes of this host can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name: it may resolve to anything
-        return False
 
 
 def _description(kind: Any) -> str:

@@ -29,6 +29,15 @@ Host = Annotated[
 Name = Annotated[str, Meta(max_length=255, pattern=r"^[A-Za-z0-9._:@/-]*$")]
 
 
+Listen = Annotated[
+    tuple[str, ...],
+    Meta(max_length=8, description="host:port to serve other hosts at; anything but loopback needs secret_file"),
+]
+RemoteSilent = Annotated[
+    int, Meta(ge=2_000, le=600_000, description="a remote peer that says nothing for so long is dropped")
+]
+
+
 class NodeLimits(Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds of one node; passed on to the native server under these names."""
 
@@ -56,6 +65,7 @@ class NodeLimits(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 10_000
     handshake_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to prove knowledge of the secret")] = 2_000
     frame_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to finish a message once begun")] = 5_000
+    remote_silent_ms: RemoteSilent = 5_000
     unsent_bytes: Annotated[
         int, Meta(ge=64 * KIB, le=GIB, description="replies kept for one connection that does not read them")
     ] = 8 * MIB
@@ -72,6 +82,11 @@ class NodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     socket_path: Annotated[
         str, Meta(max_length=107, description='unix socket; "" is node.sock in the runtime folder')
     ] = ""
+    listen: Listen = ()
+    advertise: Annotated[
+        str,
+        Meta(max_length=255, description='host or host:port that others are told; "" is the first of listen'),
+    ] = ""
     segment_bytes: Annotated[
         int,
         Meta(ge=0, le=SEGMENT_BYTES_MAX, description="memory offered to the pool; 0: a quarter of what is available"),
@@ -86,7 +101,9 @@ class NodeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ()
     directories: Annotated[
         tuple[str, ...],
-        Meta(max_length=16, description="sockets of directories to tell; none named: that of directory.socket_path"),
+        Meta(
+            max_length=16, description="host:port or sockets of directories to tell; none named: directory.socket_path"
+        ),
     ] = ()
     http_host: Host = "127.0.0.1"
     http_port: Port = NODE_HTTP_PORT_DEFAULT
@@ -99,6 +116,7 @@ class DirectoryLimits(Struct, frozen=True, forbid_unknown_fields=True):
     connection_count: Annotated[int, Meta(ge=1, le=65536, description="clients and owners at a time")] = 4096
     handshake_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to prove knowledge of the secret")] = 2_000
     frame_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to finish a message once begun")] = 5_000
+    remote_silent_ms: RemoteSilent = 5_000
     unsent_bytes: Annotated[
         int, Meta(ge=64 * KIB, le=GIB, description="replies kept for one connection that does not read them")
     ] = 8 * MIB
@@ -111,6 +129,7 @@ class DirectorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     socket_path: Annotated[
         str, Meta(max_length=107, description='unix socket; "" is directory.sock in the runtime folder')
     ] = ""
+    listen: Listen = ()
     entry_count_max: Annotated[
         int, Meta(ge=1, le=2**31, description="(object, holder) pairs; when full new ones are refused and counted")
     ] = 16_000_000
@@ -122,6 +141,9 @@ class DirectorySettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ClientSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`moonpool.connect()` and everything built on it."""
 
+    node: Annotated[
+        str, Meta(max_length=255, description='node to use: host:port or unix:/path; "" is node.socket_path')
+    ] = ""
     tenant: Annotated[Name, Meta(min_length=1, description="whose objects this client sees")] = "default"
     name: Annotated[Name, Meta(description='label of this client in /status; "" is program and process id')] = ""
     shared_memory: Annotated[bool, Meta(description="map the segment where the node allows it")] = True

@@ -23,6 +23,7 @@ def run_directory(settings: Config) -> None:
             secret=config.secret_key(secret),
             entry_count_max=directory.entry_count_max,
             limits=config.native_limits(directory.limits),
+            listen=list(directory.listen),
         )
         face = HttpFace(
             Sources("directory", server.status, server.counters),

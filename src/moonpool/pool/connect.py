@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +33,13 @@ def connect(
     lazy: bool = False,
     **settings: Any,
 ) -> Pool:
-    """Connect to the node of this host.
+    """Connect to a node: that of this host, or another host's.
 
     target: None takes the settings (`moonpool config show`); else the path of a node's socket or of its runtime
-    folder, also as ``unix:/path``. embedded: a node of segment_bytes (256 MiB) inside this process, with no service
-    and no configuration; it ends with the pool. lazy: return at once, and connect with the first call: until a
-    node is there everything is a miss. settings: those of `moonpool.config.ClientSettings`, such as tenant.
+    folder, also as ``unix:/path``, or ``host:port`` (``[v6]:port``) of a node that listens there. embedded: a node of
+    segment_bytes (256 MiB) inside this process, with no service and no configuration; it ends with the pool. lazy:
+    return at once, and connect with the first call: until a node is there everything is a miss. settings: those of
+    `moonpool.config.ClientSettings`, such as tenant.
 
     Raises PeerUnavailable when no node answers in time, AccessDenied, ProtocolError, ConfigError, UsageError.
     """
@@ -55,10 +55,10 @@ def connect(
 
 def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
     """A pool on the node and the directories that the settings name."""
-    address = "unix:" + settings.node.socket_path
-    secret = _secret(settings, address, create=lazy)
     client = settings.client
-    node = _node_client(settings.node.socket_path, secret, client)
+    address = client.node or config.UNIX_PREFIX + settings.node.socket_path
+    secret = _secret(settings, address, create=lazy)
+    node = _node_client(address, secret, client)
     directories = [
         _native.DirectoryClient(
             path,
@@ -95,8 +95,8 @@ def _secret(settings: Config, address: str, *, create: bool) -> bytes:
 def _connect_embedded(segment_bytes: int | None, settings: Mapping[str, Any]) -> Pool:
     client = _with_settings(ClientSettings(name="embedded"), settings)
     server = EmbeddedNode(segment_bytes, tenant=client.tenant)
-    address = "unix:" + server.socket_path
-    node = _node_client(server.socket_path, server.secret, client)
+    address = config.UNIX_PREFIX + server.socket_path
+    node = _node_client(address, server.secret, client)
     try:
         _connect_now(node, address, client.connect_timeout_ms)
     except MoonpoolError:
@@ -105,9 +105,9 @@ def _connect_embedded(segment_bytes: int | None, settings: Mapping[str, Any]) ->
     return Pool(node, Lookup(node, (), address), client, address=address, on_close=server.close)
 
 
-def _node_client(path: str, secret: bytes, client: ClientSettings) -> _native.NodeClient:
+def _node_client(address: str, secret: bytes, client: ClientSettings) -> _native.NodeClient:
     return _native.NodeClient(
-        path,
+        address,
         secret=secret,
         tenant=client.tenant,
         name=client.name,
@@ -134,9 +134,11 @@ def _connect_now(node: _native.NodeClient, address: str, timeout_ms: int) -> Non
 
 def _load(target: str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> Config:
     overrides: dict[str, object] = {}
-    if target is not None:
+    if isinstance(target, str) and config.split_host_port(target) is not None:
+        overrides = {"client.node": target}
+    elif target is not None:
         path = _socket_path(target)
-        overrides = {"runtime_folder": str(path.parent), "node.socket_path": str(path)}
+        overrides = {"runtime_folder": str(path.parent), "node.socket_path": str(path), "client.node": ""}
     loaded = config.load(overrides=overrides)
     return msgspec.structs.replace(loaded, client=_with_settings(loaded.client, settings))
 
@@ -153,14 +155,8 @@ def _with_settings(client: ClientSettings, settings: Mapping[str, Any]) -> Clien
 
 
 def _socket_path(target: object) -> Path:
-    """The socket that a target names; UsageError for another host."""
+    """The socket that a target names."""
     if not isinstance(target, str | os.PathLike) or not (text := os.fspath(target)):
-        raise UsageError(f"a target is the path of a node's socket or of its runtime folder, not {target!r}")
-    path_text = text.removeprefix("unix:")
-    if path_text == text and re.fullmatch(r"[^/]+:\d+", text):
-        raise UsageError(
-            f"{text} is a node on another host: that comes with the transfer release; "
-            "leave the target away for the node of this host"
-        )
-    path = Path(path_text).expanduser().absolute()
+        raise UsageError(f"a target is host:port, or the path of a node's socket or runtime folder, not {target!r}")
+    path = Path(text.removeprefix(config.UNIX_PREFIX)).expanduser().absolute()
     return path / "node.sock" if path.is_dir() else path

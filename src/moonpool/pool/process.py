@@ -32,6 +32,8 @@ def run_node(settings: Config) -> None:
             tenants=list(node.tenants),
             directories=list(node.directories),
             limits=config.native_limits(node.limits),
+            listen=list(node.listen),
+            advertise=node.advertise,
         )
         face = HttpFace(
             Sources("node", server.status, server.counters),
