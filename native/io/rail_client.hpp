@@ -65,7 +65,7 @@ class RailTransfer {
   [[nodiscard]] virtual bool done() const = 0;
   // False: not done by then, and it goes on.
   [[nodiscard]] virtual bool wait(Deadline until) = 0;
-  // One per operation, in their order, and the message's own; only when done.
+  // One per operation, in their order; only when done.
   [[nodiscard]] virtual const std::vector<RailOutcome>& outcomes() const = 0;
   [[nodiscard]] virtual Reason message_reason() const = 0;
 };
@@ -99,7 +99,7 @@ class RailClient {
   // At least one rail is up. Rails also connect by themselves when there is work, and after a loss.
   [[nodiscard]] Connected connect(Deadline deadline);
   // The calling thread does its own sending and receiving. Every operation has its outcome on return, which is at the
-  // deadline at the latest.
+  // deadline at the latest; where there is a message, one more outcome is the message's.
   [[nodiscard]] std::vector<RailOutcome> run(std::span<const RailOperation> operations, const RailOrder& order);
   // Returns at once. A background thread works; on_done is called once, from any thread, and must not block.
   [[nodiscard]] std::shared_ptr<RailTransfer> submit(std::vector<RailOperation> operations, RailOrder order,

@@ -1,0 +1,84 @@
+// Drives the rails to one peer for everybody who uses them. One thread at a time leads: it pumps all batches, its own
+// and others'; the rest wait for their batch, or for the lead.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "io/rail_link.hpp"
+
+namespace moonpool {
+
+class RailClient::Driver {
+ public:
+  explicit Driver(RailOptions options);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+  Driver(Driver&&) = delete;
+  Driver& operator=(Driver&&) = delete;
+
+  // Throw std::logic_error in a forked child.
+  void run(const std::shared_ptr<RailBatch>& batch);     // until it is done
+  void submit(const std::shared_ptr<RailBatch>& batch);  // the background thread leads, unless somebody does
+  [[nodiscard]] Connected connect(Deadline deadline);
+  [[nodiscard]] std::vector<RailStatus> status() const;
+  void close();
+
+ private:
+  using Batch = std::shared_ptr<RailBatch>;
+  struct Lost {  // a rail that may still apply what it was sent
+    ConnectionId rail = 0;
+    std::uint64_t incarnation = 0;
+    bool asked = false;
+  };
+  void check_process() const;
+  void enqueue(const Batch& batch);  // with the mutex
+  void lead(const RailBatch* own);
+  void background();
+  void take_incoming();
+  [[nodiscard]] bool step(std::uint64_t now_us);
+  void wait_for_something();
+  void connect_links(std::uint64_t now_us);
+  void drop_stalled(std::uint64_t now_us);
+  void expire(std::uint64_t now_us);
+  void give_up_if_hopeless(std::uint64_t now_us);
+  void give_up_all(Reason reason);
+  // Nothing of the batch is under way any more.
+  void withdraw(RailBatch& batch, std::uint64_t now_us);
+  void lost_link(RailLink& link, RailBatch* withdrawn);
+  void ask_to_drop_lost();
+  void assign();
+  [[nodiscard]] RailBatch* next_batch();
+  [[nodiscard]] RailLink* next_link(std::uint64_t slice_bytes);
+  void settle();
+  void finish_complete();
+
+  RailOptions options_;
+  std::uint64_t fork_count_;
+
+  // Of who leads.
+  std::vector<std::unique_ptr<RailLink>> links_;
+  std::vector<Batch> active_;  // in the order in which they came
+  std::vector<Lost> lost_;
+  std::vector<RailLink::Ended> ended_;
+  std::uint64_t pick_count_ = 0;
+  std::size_t next_link_ = 0;
+
+  std::atomic<bool> has_incoming_{false};
+  std::atomic<bool> forgetting_failures_{false};
+  std::atomic<bool> closed_{false};
+  std::atomic<std::size_t> unfinished_count_{0};
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<Batch> incoming_;
+  bool led_ = false;
+  bool polling_ = false;  // the leader sleeps, and wake_ wakes it
+  std::atomic<std::size_t> follower_count_{0};
+  std::string last_message_;
+  std::thread background_;
+  Descriptor wake_;
+};
+
+}  // namespace moonpool
