@@ -50,14 +50,33 @@ void removed(BlockIndex& index, HolderId holder, const nb::object& digests, cons
   (void)index.apply(holder, events_of(EventKind::removed, digests, tags, tier_mask));
 }
 
+std::uint64_t tell_blocks(BlockIndex& index, HolderId holder, const nb::object& block_hashes, const Event& pattern) {
+  const Numbers hashes(block_hashes, "block_hashes");
+  if (pattern.tag.namespace_id == 0) throw nb::value_error("namespace_id 0 means no tag");
+  std::vector<Event> events;
+  events.reserve(hashes.values().size());
+  for (const std::uint64_t hash : hashes.values()) {
+    events.push_back(engine_block_event(pattern.kind, pattern.tag.namespace_id, hash, pattern.tag.kv_group));
+    events.back().tier_mask = pattern.tier_mask;
+  }
+  return events.size() - index.apply(holder, events);
+}
+
+Event block_pattern(EventKind kind, std::uint64_t namespace_id, std::uint16_t kv_group, std::uint8_t tier_mask) {
+  Event pattern = engine_block_event(kind, namespace_id, 0, kv_group);
+  pattern.tier_mask = tier_mask;
+  return pattern;
+}
+
 std::tuple<std::uint32_t, std::vector<HolderTuple>> match(const BlockIndex& index, std::uint64_t namespace_id,
-                                                          const nb::object& block_hashes, const Groups& groups) {
+                                                          const nb::object& block_hashes, const Groups& groups,
+                                                          std::uint8_t tier_mask) {
   const Numbers hashes(block_hashes, "block_hashes");
   std::vector<GroupRule> rules;
   for (const auto& [kv_group, shard_count, window_block_count] : groups) {
     rules.push_back({kv_group, shard_count, window_block_count});
   }
-  const MatchResult result = index.match(namespace_id, hashes.values(), rules);
+  const MatchResult result = index.match(namespace_id, hashes.values(), rules, tier_mask);
   std::vector<HolderTuple> holders;
   holders.reserve(result.holders.size());
   for (const HolderMatch& holder : result.holders) {
@@ -91,6 +110,7 @@ nb::dict stats(const BlockIndex& index) {
 
 void bind_block_index(nb::module_& module) {
   constexpr auto dram = static_cast<std::uint8_t>(Tier::dram);
+  constexpr auto engine = static_cast<std::uint8_t>(Tier::engine);
   nb::class_<BlockIndex>(module, "BlockIndex", nb::is_final())
       .def(nb::init<std::uint64_t>(), nb::arg("entry_count_max"))
       .def("add_holder", &BlockIndex::add_holder)
@@ -103,7 +123,26 @@ void bind_block_index(nb::module_& module) {
       .def("snapshot_begin", &BlockIndex::snapshot_begin, nb::arg("holder"))
       .def("snapshot_end", &BlockIndex::snapshot_end, nb::arg("holder"))
       .def("entry_count", &BlockIndex::entry_count, nb::arg("holder"))
-      .def("match", &match, nb::arg("namespace_id"), nb::arg("block_hashes"), nb::arg("groups"))
+      .def(
+          "blocks_stored",
+          [](BlockIndex& index, HolderId holder, std::uint64_t namespace_id, const nb::object& block_hashes,
+             std::uint16_t kv_group, std::uint8_t tier_mask) {
+            return tell_blocks(index, holder, block_hashes,
+                               block_pattern(EventKind::stored, namespace_id, kv_group, tier_mask));
+          },
+          nb::arg("holder"), nb::arg("namespace_id"), nb::arg("block_hashes"), nb::arg("kv_group") = 0,
+          nb::arg("tier_mask") = engine)
+      .def(
+          "blocks_removed",
+          [](BlockIndex& index, HolderId holder, std::uint64_t namespace_id, const nb::object& block_hashes,
+             std::uint16_t kv_group, std::uint8_t tier_mask) {
+            (void)tell_blocks(index, holder, block_hashes,
+                              block_pattern(EventKind::removed, namespace_id, kv_group, tier_mask));
+          },
+          nb::arg("holder"), nb::arg("namespace_id"), nb::arg("block_hashes"), nb::arg("kv_group") = 0,
+          nb::arg("tier_mask") = engine)
+      .def("match", &match, nb::arg("namespace_id"), nb::arg("block_hashes"), nb::arg("groups"),
+           nb::arg("tier_mask") = tier_mask_all)
       .def("locate", &locate, nb::arg("digest"))
       .def("stats", &stats)
       .def("check_integrity", &BlockIndex::check_integrity);

@@ -5,6 +5,18 @@
 
 namespace moonpool {
 
+Event engine_block_event(EventKind kind, std::uint64_t namespace_id, std::uint64_t block_hash, std::uint16_t kv_group) {
+  constexpr std::uint64_t group_step = 0x9e3779b97f4a7c15ULL;  // odd, so that no two groups share a digest
+  Event event;
+  event.kind = kind;
+  event.digest = {block_hash, namespace_id + kv_group * group_step};
+  event.tag.namespace_id = namespace_id;
+  event.tag.block_hash = block_hash;
+  event.tag.kv_group = kv_group;
+  event.tier_mask = static_cast<std::uint8_t>(Tier::engine);
+  return event;
+}
+
 BlockIndex::BlockIndex(std::uint64_t entry_count_max)
     : entry_count_max_(std::min<std::uint64_t>(entry_count_max, last_record_bit - 1)) {}
 

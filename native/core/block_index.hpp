@@ -31,6 +31,10 @@ struct IndexStats {
   std::uint64_t stored_total, removed_total, unknown_removed_total, refused_full_total;
 };
 
+// What an engine says of a block: it has no object and no key there, so its digest is made of the block itself.
+[[nodiscard]] Event engine_block_event(EventKind kind, std::uint64_t namespace_id, std::uint64_t block_hash,
+                                       std::uint16_t kv_group);
+
 // An entry is one object at one holder; told again it stays one entry, whose tiers add up. Blocks of more than
 // shard_count_max shards are located but not matched. Where one holder has two objects for one shard of one
 // block, removing one hides the block until it is told again: a miss, never a wrong hit.
@@ -52,8 +56,9 @@ class BlockIndex {
   void snapshot_begin(HolderId holder);
   void snapshot_end(HolderId holder);
   [[nodiscard]] std::uint64_t entry_count(HolderId holder) const;
+  // With a tier mask only what lies in those tiers counts.
   [[nodiscard]] MatchResult match(std::uint64_t namespace_id, std::span<const std::uint64_t> block_hashes,
-                                  std::span<const GroupRule> groups) const;
+                                  std::span<const GroupRule> groups, std::uint8_t tier_mask = tier_mask_all) const;
   void locate(const Digest& digest, std::vector<HolderId>& into) const;
   [[nodiscard]] IndexStats stats() const;
   [[nodiscard]] std::string check_integrity() const;

@@ -47,8 +47,9 @@ struct Group {
 
 class Matcher {
  public:
-  Matcher(const IndexEntries& entries, std::vector<Group> groups)
+  Matcher(const IndexEntries& entries, std::vector<Group> groups, std::uint8_t tier_mask)
       : entries_(entries),
+        tier_mask_(tier_mask),
         groups_(std::move(groups)),
         heads_(groups_.size()),
         holdings_(entries.holders.size()),
@@ -118,6 +119,7 @@ class Matcher {
     std::uint64_t shards = 0;
     for (Slot slot = head; slot != no_slot; slot = entries_.coverages[slot].next) {
       const Coverage& coverage = entries_.coverages[slot];
+      if ((coverage.tier & tier_mask_) == 0) continue;
       Holding& holding = holdings_[coverage.holder];
       if (holding.step != step_) {
         holding = {step_, 0, 0};
@@ -157,6 +159,7 @@ class Matcher {
   }
 
   const IndexEntries& entries_;
+  std::uint8_t tier_mask_;
   std::vector<Group> groups_;
   std::vector<std::array<Slot, batch_block_count>> heads_;  // by group
   std::vector<Holding> holdings_;                           // by holder
@@ -171,7 +174,7 @@ class Matcher {
 }  // namespace
 
 MatchResult BlockIndex::match(std::uint64_t namespace_id, std::span<const std::uint64_t> block_hashes,
-                              std::span<const GroupRule> groups) const {
+                              std::span<const GroupRule> groups, std::uint8_t tier_mask) const {
   std::vector<Group> known;
   for (const GroupRule& rule : groups) {
     const Slot family = entries_.find_family({namespace_id, rule.kv_group, rule.shard_count});
@@ -181,7 +184,7 @@ MatchResult BlockIndex::match(std::uint64_t namespace_id, std::span<const std::u
   if (known.empty()) return {};
   // Full attention first: where it ends, everything ends.
   std::stable_partition(known.begin(), known.end(), [](const Group& group) { return group.window_block_count == 0; });
-  return Matcher(entries_, std::move(known)).run(block_hashes);
+  return Matcher(entries_, std::move(known), tier_mask).run(block_hashes);
 }
 
 }  // namespace moonpool

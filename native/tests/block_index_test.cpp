@@ -50,6 +50,23 @@ std::uint32_t length_at(const MatchResult& result, HolderId holder) {
 
 void expect_sound(const BlockIndex& index) { CHECK_MESSAGE((index.check_integrity()) == (std::string()), "integrity"); }
 
+TEST_CASE("with a tier mask only what lies in those tiers counts") {
+  BlockIndex index(1000);
+  const HolderId holder = index.add_holder();
+  for (std::uint64_t hash = 1; hash <= 6; ++hash) {
+    Event event = engine_block_event(EventKind::stored, namespace_id, hash, 0);
+    event.tier_mask = hash <= 2 ? static_cast<std::uint8_t>(Tier::engine) : hash <= 4 ? dram : disk;
+    (void)index.stored(holder, event);
+  }
+  const auto length = [&](std::uint8_t tier_mask) {
+    return length_at(index.match(namespace_id, blocks_to(6), full_attention, tier_mask), holder);
+  };
+  CHECK_MESSAGE(length(1) == 2U, "engine alone");
+  CHECK_MESSAGE(length(3) == 4U, "engine and memory");
+  CHECK_MESSAGE(length(tier_mask_all) == 6U, "all");
+  CHECK_MESSAGE(length(dram) == 0U, "memory alone lacks the first block");
+}
+
 TEST_CASE("the longest prefix of each holder is found, longest first") {
   BlockIndex index(1000);
   const HolderId one = index.add_holder(), two = index.add_holder(), three = index.add_holder();

@@ -118,10 +118,10 @@ class BlockIndexModel:
                     yield record.tag, record.tiers
 
     def match(
-        self, namespace_id: int, block_hashes: Sequence[int], groups: Sequence[Group]
+        self, namespace_id: int, block_hashes: Sequence[int], groups: Sequence[Group], tier_mask: int = 15
     ) -> tuple[int, dict[Holder, tuple[int, int]]]:
         """The fetchable length, and per holder that has anything its length and tier mask."""
-        blocks = Blocks(self, namespace_id, block_hashes)
+        blocks = Blocks(self, namespace_id, block_hashes, tiers_of(tier_mask))
         fetchable, _ = blocks.longest(self.holders, groups)
         alone = {holder: blocks.longest([holder], groups) for holder in self.holders}
         return fetchable, {holder: found for holder, found in alone.items() if found[0] > 0}
@@ -134,6 +134,7 @@ class Blocks:
     index: BlockIndexModel
     namespace_id: int
     block_hashes: Sequence[int]
+    counted: set[int]  # tiers
 
     def longest(self, holders: Iterable[Holder], groups: Sequence[Group]) -> tuple[int, int]:
         """The largest n at which every group has what it needs, and the tiers of the whole blocks below n."""
@@ -147,7 +148,11 @@ class Blocks:
     def whole(self, known: list[tuple[Tag, set[int]]], group: Group, block_hash: int) -> set[int]:
         """The tiers of a block all of whose shards are known; empty if one is missing."""
         name = Tag(self.namespace_id, block_hash, group.kv_group, 0, group.shard_count)
-        parts = [(tag.shard_index, tiers) for tag, tiers in known if tag._replace(shard_index=0) == name]
+        parts = [
+            (tag.shard_index, tiers & self.counted)
+            for tag, tiers in known
+            if tag._replace(shard_index=0) == name and tiers & self.counted
+        ]
         complete = {shard for shard, _ in parts} == set(range(group.shard_count))
         return set().union(*(tiers for _, tiers in parts)) if complete else set()
 

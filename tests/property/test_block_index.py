@@ -13,6 +13,7 @@ from moonpool import _native
 
 NAMESPACES = st.integers(1, 2)
 BLOCK_HASHES = st.integers(1, 8)
+YES_OR_NO = st.booleans()
 TIER_MASKS = st.sampled_from([0, 1, 2, 2, 2, 4, 6, 15])
 GROUPS = st.lists(
     st.builds(Group, st.integers(0, 1), st.integers(1, 2), st.sampled_from([0, 0, 1, 2, 5])),
@@ -103,6 +104,20 @@ class BlockIndexMachine(RuleBasedStateMachine):
         self.removed(holder, (digests[0 if first_goes else 1], tag), 2)
         self.expect_same_match(tag.namespace_id, [tag.block_hash], [Group(tag.kv_group, tag.shard_count, 0)])
 
+    @rule(holder=holders, tag=tags(), hashes=st.lists(BLOCK_HASHES, max_size=8), tier_mask=TIER_MASKS, stored=YES_OR_NO)
+    def tell_blocks_of_an_engine(self, holder: int, tag: Tag, hashes: list[int], tier_mask: int, stored: bool) -> None:
+        taken = 0
+        verb = self.native.blocks_stored if stored else self.native.blocks_removed
+        found = verb(holder, tag.namespace_id, array("Q", hashes), tag.kv_group, tier_mask)
+        for block_hash in hashes:
+            block = Tag(tag.namespace_id, block_hash, tag.kv_group, 0, 1)
+            digest = b"engine" + repr(tuple(block)).encode()  # any that no other object has
+            if stored:
+                taken += self.model.stored(holder, digest, block, tier_mask)
+            else:
+                self.model.removed(holder, digest, tier_mask)
+        assert found == (taken if stored else None)
+
     @rule(holder=holders, named=objects, tier_mask=TIER_MASKS)
     def removed(self, holder: int, named: tuple[bytes, Tag | None], tier_mask: int) -> None:
         digest, tag = named
@@ -118,15 +133,17 @@ class BlockIndexMachine(RuleBasedStateMachine):
     def match(self, namespace_id: int, block_hashes: list[int], groups: list[Group]) -> None:
         self.expect_same_match(namespace_id, block_hashes, groups)
 
-    @rule(namespace_id=NAMESPACES, groups=GROUPS)
-    def match_a_chain(self, namespace_id: int, groups: list[Group]) -> None:
-        self.expect_same_match(namespace_id, list(range(1, 9)), groups)
+    @rule(namespace_id=NAMESPACES, groups=GROUPS, tier_mask=TIER_MASKS)
+    def match_a_chain(self, namespace_id: int, groups: list[Group], tier_mask: int) -> None:
+        self.expect_same_match(namespace_id, list(range(1, 9)), groups, tier_mask)
 
-    def expect_same_match(self, namespace_id: int, block_hashes: list[int], groups: list[Group]) -> None:
+    def expect_same_match(
+        self, namespace_id: int, block_hashes: list[int], groups: list[Group], tier_mask: int = 15
+    ) -> None:
         fetchable, holders = self.native.match(
-            namespace_id, array("Q", block_hashes), [tuple(group) for group in groups]
+            namespace_id, array("Q", block_hashes), [tuple(group) for group in groups], tier_mask
         )
-        wanted_fetchable, wanted = self.model.match(namespace_id, block_hashes, groups)
+        wanted_fetchable, wanted = self.model.match(namespace_id, block_hashes, groups, tier_mask)
         assert fetchable == wanted_fetchable
         assert {holder: (block_count, tier_mask) for holder, block_count, tier_mask in holders} == wanted
         assert [-block_count for _, block_count, _ in holders] == sorted(-block_count for _, block_count, _ in holders)
