@@ -15,6 +15,7 @@ from moonpool.config.secret import (
 )
 from moonpool.config.settings import (
     ClientSettings,
+    ConductorSettings,
     Config,
     ConnectorSettings,
     DirectoryLimits,
@@ -28,6 +29,7 @@ from moonpool.config.settings import (
 __all__ = [
     "UNIX_PREFIX",
     "ClientSettings",
+    "ConductorSettings",
     "Config",
     "ConnectorSettings",
     "DirectoryLimits",

@@ -221,6 +221,7 @@ def _choose(found: dict[str, _Given], variables: Mapping[str, str]) -> None:
     host_name = socket.gethostname() or "localhost"
     _fill(found, "node.name", host_name, why="host name")
     _fill(found, "directory.name", host_name, why="host name")
+    _fill(found, "conductor.name", host_name, why="host name")
     _fill(found, "node.socket_path", str(runtime_folder / "node.sock"), why="in the runtime folder")
     _fill(found, "directory.socket_path", str(runtime_folder / "directory.sock"), why="in the runtime folder")
     _fill(found, "node.directories", (str(found["directory.socket_path"].value),), why="directory.socket_path")
@@ -248,7 +249,7 @@ def _fill(found: dict[str, _Given], name: str, value: object, *, why: str) -> No
 
 def _hosts(found: Mapping[str, _Given]) -> Iterator[tuple[str, str]]:
     """Every host that a process of ours listens at, with its setting's name."""
-    for path in ("node.http_host", "directory.http_host"):
+    for path in ("node.http_host", "directory.http_host", "conductor.http_host"):
         yield path, str(found[path].value)
     for path in ("node.listen", "directory.listen"):
         texts = found[path].value

@@ -18,6 +18,7 @@ GIB = 1024 * MIB
 
 NODE_HTTP_PORT_DEFAULT = 7811
 DIRECTORY_HTTP_PORT_DEFAULT = 7812
+CONDUCTOR_HTTP_PORT_DEFAULT = 13333  # Mooncake's
 
 SEGMENT_BYTES_MIN = 1 * MIB
 SEGMENT_BYTES_MAX = 16 * 1024 * GIB
@@ -138,6 +139,49 @@ class DirectorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: DirectoryLimits = field(default_factory=DirectoryLimits)
 
 
+class ConductorSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The conductor: which engine holds how much of a prompt."""
+
+    name: Annotated[Name, Meta(description='label of the conductor; "" takes the host name')] = ""
+    http_host: Host = "127.0.0.1"
+    http_port: Port = CONDUCTOR_HTTP_PORT_DEFAULT
+    open_on_loopback: Annotated[
+        bool,
+        Meta(description="on loopback answer the API without the token, as Mooncake's clients need; /status keeps it"),
+    ] = False
+    workers_file: Annotated[str, Meta(description='JSON file of workers to register at start; "" for none')] = ""
+    announced: Annotated[
+        bool, Meta(description="take engines from the directory, where their connectors announce them")
+    ] = True
+    announced_interval_ms: Annotated[
+        int, Meta(ge=50, le=60_000, description="how often the directory is looked at")
+    ] = 1_000
+    directory_budget_ms: Annotated[
+        int, Meta(ge=1, le=1_000, description="one question to the directory; no answer by then is no hit")
+    ] = 5
+    entry_count_max: Annotated[
+        int, Meta(ge=1, le=2**31, description="(block, worker) pairs; when full new ones are refused and counted")
+    ] = 16_000_000
+    entry_count_per_worker: Annotated[
+        int, Meta(ge=1, le=2**31, description="of one worker; more are refused and counted")
+    ] = 4_000_000
+    worker_count_max: Annotated[int, Meta(ge=1, le=60_000, description="workers registered at a time")] = 4_096
+    stream_ms: Annotated[
+        int, Meta(ge=100, le=60_000, description="time for a worker's event stream to answer, else it is degraded")
+    ] = 5_000
+    probe_ms: Annotated[
+        int, Meta(ge=100, le=60_000, description="time for the blocks of our own prompt to come, else it is degraded")
+    ] = 8_000
+    prefill_ms_per_thousand_tokens: Annotated[
+        int, Meta(ge=0, description="of one engine, for predictions; 0: the Mooncake paper's machine and model")
+    ] = 0
+    kv_token_bytes: Annotated[int, Meta(ge=0, description="KV of one token, for predictions; 0: the paper's model")] = 0
+    fetch_bytes_per_second: Annotated[
+        int, Meta(ge=0, description="from another host, for predictions; 0: the paper's network")
+    ] = 0
+    disk_bytes_per_second: Annotated[int, Meta(ge=0, description="from the own disk, for predictions; 0: 6 GB/s")] = 0
+
+
 class ClientSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`moonpool.connect()` and everything built on it."""
 
@@ -201,6 +245,10 @@ class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     describe_interval_ms: Annotated[
         int, Meta(ge=50, le=60_000, description="how often an engine tells the node about itself")
     ] = 500
+    event_host: Annotated[
+        str,
+        Meta(description="name or address of this host for those who listen to the engine's KV events elsewhere"),
+    ] = "127.0.0.1"
     report_path: Annotated[
         str, Meta(description='file to which each request\'s outcome is appended as a JSON line; "" for none')
     ] = ""
@@ -219,6 +267,7 @@ class TelemetrySettings(Struct, frozen=True, forbid_unknown_fields=True):
         int, Meta(ge=200, le=60_000, description="one HTTP connection, from its first byte to its last")
     ] = 10_000
     http_connection_count: Annotated[int, Meta(ge=1, le=65_536, description="HTTP requests answered at a time")] = 64
+    http_body_bytes: Annotated[int, Meta(ge=KIB, le=GIB, description="largest body of an HTTP request")] = 16 * MIB
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -232,6 +281,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     node: NodeSettings = field(default_factory=NodeSettings)
     directory: DirectorySettings = field(default_factory=DirectorySettings)
+    conductor: ConductorSettings = field(default_factory=ConductorSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
     connector: ConnectorSettings = field(default_factory=ConnectorSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)

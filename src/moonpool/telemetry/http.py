@@ -1,7 +1,8 @@
 """The HTTP face of every process: /healthz for anybody, /metrics and /status with the bearer token.
 
 It lives in a thread and event loop of its own, so that it answers whatever the rest does. Each connection
-serves one request and is cut after `http_request_ms`, whatever its peer does or does not send.
+serves one request and is cut after `http_request_ms`, whatever its peer does or does not send. A process may add
+verbs of its own; their connections are kept, and each request has that time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -33,12 +35,28 @@ _log = logger("telemetry")
 _Answer = TypeVar("_Answer")
 
 
+class Reply(NamedTuple):
+    """Of a verb: HTTP status and JSON text."""
+
+    status: int
+    document: bytes
+
+
+class Verb(NamedTuple):
+    """One path beyond those that every process has. ``answer`` gets the body, in the loop: it must not block."""
+
+    method: str
+    answer: Callable[[bytes], Reply]
+    needs_token: bool = True
+
+
 class Sources(NamedTuple):
     """What a process shows."""
 
-    room: str  # "node" or "directory"
+    room: str  # "node", "directory" or "conductor"
     status: Callable[[], str]  # JSON text
     counters: Callable[[], dict[str, int]]
+    verbs: Mapping[str, Verb] = {}  # by path
 
 
 class HttpFace:
@@ -119,15 +137,40 @@ class _Server(web.Server):
     def __init__(
         self, respond: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], settings: TelemetrySettings
     ):
-        super().__init__(respond, access_log=None)
+        make_request = partial(
+            web.BaseRequest, loop=asyncio.get_running_loop(), client_max_size=settings.http_body_bytes
+        )
+        super().__init__(self._timed, request_factory=make_request, access_log=None)
+        self._respond = respond
         self._settings = settings
+        self._ends: dict[Any, asyncio.TimerHandle] = {}
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         if len(self.connections) > self._settings.http_connection_count:
             transport.abort()
-        else:  # harmless when it is closed by then
-            asyncio.get_running_loop().call_later(self._settings.http_request_ms / 1000, transport.abort)
+        else:
+            self._end_later(handler, transport)
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        end = self._ends.pop(handler, None)
+        if end is not None:
+            end.cancel()
+
+    def _end_later(self, handler: Any, transport: asyncio.Transport) -> None:
+        before = self._ends.get(handler)
+        if before is not None:
+            before.cancel()
+        loop = asyncio.get_running_loop()
+        self._ends[handler] = loop.call_later(self._settings.http_request_ms / 1000, transport.abort)
+
+    async def _timed(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._respond(request)
+        transport = request.transport
+        if response.keep_alive is not False and isinstance(transport, asyncio.Transport):
+            self._end_later(request.protocol, transport)  # the next request has its own time
+        return response
 
 
 class _Routes:
@@ -152,13 +195,17 @@ class _Routes:
             response = _plain(500, f"{type(error).__name__}; the log of the {self._sources.room} has the rest")
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Content-Type-Options"] = "nosniff"
-        response.force_close()
+        if request.path not in self._sources.verbs or response.status in (401, 413):
+            response.force_close()
         return response
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
+        verb = self._sources.verbs.get(request.path)
+        if verb is not None:
+            return await self._do(verb, request)
         if request.path != "/healthz" and not self._may(request):
             return _plain(401, _UNAUTHORIZED, {"WWW-Authenticate": 'Bearer realm="moonpool"'})
         if request.method not in ("GET", "HEAD"):
@@ -170,7 +217,19 @@ class _Routes:
         if request.path == "/metrics":
             text = await self._ask(lambda: metrics_text(self._sources))
             return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
-        return _plain(404, "there are /healthz, /metrics and /status")
+        return _plain(404, f"there are {', '.join(['/healthz', '/metrics', '/status', *self._sources.verbs])}")
+
+    async def _do(self, verb: Verb, request: web.BaseRequest) -> web.Response:
+        if verb.needs_token and not self._may(request):
+            return _plain(401, _UNAUTHORIZED, {"WWW-Authenticate": 'Bearer realm="moonpool"'})
+        if request.method != verb.method:
+            return _plain(405, f"only {verb.method}", {"Allow": verb.method})
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return _plain(413, f"a body has at most {self._settings.http_body_bytes} bytes (telemetry.http_body_bytes)")
+        reply = verb.answer(body)
+        return web.Response(status=reply.status, body=reply.document, content_type="application/json")
 
     async def _state_now(self) -> str:
         """Asks the process at most once a second, for this is open to anybody."""

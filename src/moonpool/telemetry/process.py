@@ -44,7 +44,7 @@ class Server(Protocol):
 class Announcement(msgspec.Struct, frozen=True):
     """`<runtime folder>/<kind>.json`: there while the process is ready, so that others find it."""
 
-    kind: str  # "node" or "directory"
+    kind: str  # "node", "directory" or "conductor"
     name: str
     process_id: int
     incarnation: int
@@ -111,7 +111,7 @@ def _allow_many_files() -> None:
 
 def _wait_until_ready(server: Server, kind: str) -> bool:
     """False when a stop signal came first."""
-    if kind == "directory":  # serves as soon as it listens; `warming` means that no owner has told it everything yet
+    if kind != "node":  # serves as soon as it listens; `warming` means that no owner has told it everything yet
         return True
     while (state := json.loads(server.status())["state"]) == "warming":
         if signal.sigtimedwait(_STOP_SIGNALS, _POLL_S) is not None:
