@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
+from moonpool.connectors.event_facts import EventFacts, HashFacts
 from moonpool.connectors.groups import CacheGroup, find_obstacle
 from moonpool.connectors.health import Health
 from moonpool.connectors.outcomes import Ledger
@@ -30,12 +31,16 @@ class EngineSelf(msgspec.Struct, kw_only=True):
     prefix_caching: bool
     started_at: float
     hash_seed: str = ""
+    hashing: HashFacts = HashFacts()
+    events: EventFacts = EventFacts()
     identity: dict[str, str] = msgspec.field(default_factory=dict)
     identity_error: str = ""
     warnings: list[str] = msgspec.field(default_factory=list)
 
 
-def describe_engine(engine: EngineSelf, *, scope: Scope, ledger: Ledger, health: Health) -> EngineDescription:
+def describe_engine(
+    engine: EngineSelf, *, scope: Scope, ledger: Ledger, health: Health, node_incarnation: int = 0
+) -> EngineDescription:
     """The document of now, without its time."""
     counters = ledger.counters()
     counters = msgspec.structs.replace(counters, breaker_openings=health.away_count)
@@ -54,6 +59,14 @@ def describe_engine(engine: EngineSelf, *, scope: Scope, ledger: Ledger, health:
         identity_error=engine.identity_error,
         hash_algorithm=engine.hash_algorithm,
         hash_seed=engine.hash_seed,
+        hash_root=engine.hashing.root,
+        hash_extra_keys=engine.hashing.extra_keys,
+        hash_sample=engine.hashing.sample,
+        data_rank=engine.events.data_rank,
+        event_endpoint=engine.events.endpoint,
+        event_replay_endpoint=engine.events.replay_endpoint,
+        event_topic=engine.events.topic,
+        node_incarnation=node_incarnation,
         block_size_tokens=engine.groups[0].block_size if engine.groups else 0,
         kv_groups=[_describe_group(group, engine.shard_count, obstacle) for group in engine.groups],
         load_failure_policy=engine.load_failure_policy,

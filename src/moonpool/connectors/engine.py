@@ -16,6 +16,7 @@ from moonpool.connectors import engine_facts
 from moonpool.connectors.adapters import AdapterBook, AdapterPolicy, Sharing, read_adapter, refuse
 from moonpool.connectors.assembly import clock_ms, connector_config, find_peers, make_scheduler_parts
 from moonpool.connectors.description import EngineSelf, describe_engine
+from moonpool.connectors.event_facts import HashFacts, read_events
 from moonpool.connectors.groups import CacheGroup, find_obstacle
 from moonpool.connectors.plans import StepPlan
 from moonpool.connectors.reporter import Reporter
@@ -50,6 +51,7 @@ class EngineProbe(Protocol):
     def local_folder(self, name: str, revision: str | None = None) -> Path: ...
     def adapters_may_change(self) -> bool: ...
     def hash_seed(self) -> tuple[str, str]: ...
+    def hash_facts(self) -> HashFacts: ...
     def attention_backend(self) -> str: ...
     def instruction_set(self) -> str: ...
 
@@ -102,13 +104,22 @@ class EngineFace:
             prefix_caching=bool(vllm_config.cache_config.enable_prefix_caching),
             started_at=time.time(),
             warnings=engine_facts.find_warnings(vllm_config),
+            events=read_events(vllm_config, host=self.config.connector.event_host),
         )
 
     def _describe(self) -> EngineDescription:
         described = describe_engine(
-            self.engine, scope=self.side.scope, ledger=self.parts.ledger, health=self.parts.health
+            self.engine,
+            scope=self.side.scope,
+            ledger=self.parts.ledger,
+            health=self.parts.health,
+            node_incarnation=self._node_incarnation(),
         )
         return msgspec.structs.replace(described, adapters=self._adapters.described())
+
+    def _node_incarnation(self) -> int:
+        link = self.parts.link
+        return int(link.client(0).info.get("incarnation", 0)) if link.up else 0
 
     def start(self) -> None:
         """Connect, begin to report, and find out who this engine is."""
@@ -163,6 +174,8 @@ class EngineFace:
 
     def _identify(self) -> None:
         try:
+            self._wait_hash_seed()
+            self.engine.hashing = self._probe.hash_facts()
             self._identity = self._make_identity()
             self._set_scope(self._identity)
         except MoonpoolError as error:

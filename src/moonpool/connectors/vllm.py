@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -28,6 +29,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from moonpool.connectors import engine_facts
 from moonpool.connectors.assembly import connector_config, find_peers, make_worker_side
 from moonpool.connectors.engine import EngineFace
+from moonpool.connectors.event_facts import HashFacts
 from moonpool.connectors.groups import CacheGroup, find_obstacle
 from moonpool.connectors.pieces import TensorFacts, layer_pieces
 from moonpool.connectors.plans import StepPlan, StepReport
@@ -133,6 +135,15 @@ class VllmProbe:
         name = kv_cache_utils.get_none_hash_seed() if open_seed else "not shown"
         return bytes(kv_cache_utils.NONE_HASH).hex(), str(name)
 
+    def hash_facts(self) -> HashFacts:
+        """How blocks are hashed, shown by vLLM's own functions."""
+        from vllm.utils.hashing import get_hash_fn_by_name
+        from vllm.v1.core import kv_cache_utils
+
+        digest = get_hash_fn_by_name(self.vllm_config.cache_config.prefix_caching_hash_algo)
+        sample = kv_cache_utils.hash_block_tokens(digest, None, range(1, self.hash_block_size() + 1))
+        return HashFacts(root=bytes(kv_cache_utils.NONE_HASH).hex(), extra_keys=_extra_keys(), sample=sample.hex())
+
     def attention_backend(self) -> str:
         """What writes the cache. Where vLLM chooses by itself: what it chooses by."""
         from vllm.platforms import current_platform
@@ -153,6 +164,18 @@ class VllmProbe:
         model, cache = self.vllm_config.model_config, self.vllm_config.cache_config
         kernels = _get_attn_isa(model.dtype, cache.block_size, model.get_head_size(), cache.cache_dtype)
         return f"{instruction_set()}, {kernels} kernels"
+
+
+def _extra_keys() -> str:
+    """How this release hashes the adapter of a request; see `moonpool.conductor.hashes.ExtraKeys`."""
+    from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys
+
+    adapter = SimpleNamespace(lora_name="a", lora_path="b")
+    request: Any = SimpleNamespace(lora_request=adapter, mm_features=[], cache_salt=None, prompt_embeds=None)
+    keys, _ = generate_block_hash_extra_keys(request, 0, 1, 0)
+    if keys == (("lora", "a", "b"),):
+        return "tagged"
+    return "tagged_names" if keys == (("lora", "a"),) else "untagged"
 
 
 def _host_memory() -> Any:

@@ -84,6 +84,14 @@ class EngineDescription(Struct, frozen=True, kw_only=True):
     identity_error: str = ""  # why there is none
     hash_algorithm: str = ""
     hash_seed: str = ""
+    hash_root: str = ""  # hex of what the first block's hash starts from
+    hash_extra_keys: str = ""  # how adapters and salts are hashed: "tagged", "tagged_names" or "untagged"
+    hash_sample: str = ""  # hex of the hash of the tokens 1, 2, … block_size_tokens, by the engine's own function
+    data_rank: int = 0  # of data parallelism
+    event_endpoint: str = ""  # where others connect for its KV events; "" when it publishes none
+    event_replay_endpoint: str = ""
+    event_topic: str = ""
+    node_incarnation: int = 0  # of the node that it is connected to
     block_size_tokens: int = 0
     blocks_per_object: int = 1
     kv_groups: list[GroupDescription] = field(default_factory=list)
