@@ -346,6 +346,7 @@ def test_every_dependency_has_its_line_in_the_docs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project.get("dependency-groups", {})
     asked = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    asked += [item for extra in project["project"].get("optional-dependencies", {}).values() for item in extra]
     asked += [item for group in groups.values() for item in group if isinstance(item, str)]
     names = {re.split(r"[<>=!~\[; ]", item)[0] for item in asked}
     documented = set(re.findall(r"^\| `([\w.-]+)`", (ROOT / "docs/dependencies.md").read_text(), re.MULTILINE))

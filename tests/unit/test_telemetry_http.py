@@ -244,7 +244,8 @@ def test_declared_names_follow_the_pattern_and_are_declared_once() -> None:
     assert len(set(names)) == len(names)
     for each in metrics.DECLARATIONS:
         assert re.fullmatch(
-            r"moonpool_(node|directory|client|connector)_([a-z_]+_)?(total|bytes|count|ms|connections)", each.name
+            r"moonpool_(node|directory|conductor|client|connector)_([a-z_]+_)?(total|bytes|count|ms|connections)",
+            each.name,
         )
         assert each.name.endswith("_total") == (each.kind == "counter")
         assert each.help

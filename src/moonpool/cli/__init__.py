@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "up": "moonpool.cli.up:up",
     "node": "moonpool.cli.node:node",
     "directory": "moonpool.cli.directory:directory",
+    "conductor": "moonpool.cli.conductor:conductor",
     "put": "moonpool.cli.objects:put",
     "get": "moonpool.cli.objects:get",
     "ls": "moonpool.cli.objects:ls",

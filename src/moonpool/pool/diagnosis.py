@@ -12,6 +12,7 @@ import msgspec
 
 from moonpool.config import MachineMemory
 from moonpool.identity import EngineDescription, decode_description
+from moonpool.pool.diagnosis_conductor import conductor_findings
 from moonpool.pool.diagnosis_engines import engine_findings
 from moonpool.pool.diagnosis_host import Host, Limits, host_findings
 from moonpool.pool.finding import Finding, Severity, figure, problem, remark, text_at
@@ -50,6 +51,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     secret_failure: str = ""  # the message of the ConfigError, or ""
     engines: tuple[EngineDescription, ...] = ()
     engine_processes: tuple[Process, ...] = ()
+    conductor: Mapping[str, Any] | None = None  # its /status document; None: none runs here
     now: float = 0.0  # wall clock, seconds
 
 
@@ -74,6 +76,7 @@ def diagnose(evidence: Evidence) -> Verdict:
         *host_findings(_host(evidence)),
         *engine_findings(evidence.engines, stored_object_count=_objects(evidence), now=evidence.now),
         *_unconnected_engines(evidence),
+        *conductor_findings(evidence.conductor or {}),
     ]
     return Verdict(tuple(sorted(found, key=lambda finding: finding.severity)))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import resource
 import time
+import urllib.parse
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +19,7 @@ from moonpool.errors import ConfigError
 from moonpool.identity import EngineDescription, decode_description
 from moonpool.pool.diagnosis import Evidence, Peer, Process
 from moonpool.pool.diagnosis_host import Limits
+from moonpool.telemetry.process import read_announcement
 from moonpool.types import Reason
 
 _ENGINE_COMMANDS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
@@ -56,6 +59,7 @@ def gather(settings: Config, *, timeout_ms: int) -> Evidence:
         secret_failure=secret_failure,
         engines=described_engines(peer.status for peer in found),
         engine_processes=engine_processes(),
+        conductor=None if secret_failure else conductor_status(settings, timeout_ms=timeout_ms),
         now=time.time(),
     )
 
@@ -71,6 +75,24 @@ def _look(client: _Client, socket_path: str, timeout_ms: int) -> Peer:
         return Peer(socket_path=socket_path, socket_exists=True, status=json.loads(text))
     why = Reason(reason or Reason.TIMED_OUT)
     return Peer(socket_path=socket_path, socket_exists=exists, reason=why, failure=message or why.meaning)
+
+
+def conductor_status(settings: Config, *, timeout_ms: int) -> Mapping[str, Any] | None:
+    """The /status of the conductor that runs in this runtime folder; None when there is none, or it does not answer."""
+    found = read_announcement(settings.runtime_folder, "conductor")
+    if found is None:
+        return None
+    place = urllib.parse.urlsplit(found.http)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=timeout_ms / 1000)
+    token = config.http_token(config.load_secret(settings.runtime_folder, settings.secret_file))
+    try:
+        connection.request("GET", "/status", headers={"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        return dict(json.loads(answer.read())) if answer.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
 
 
 def described_engines(statuses: Iterable[Mapping[str, Any] | None]) -> tuple[EngineDescription, ...]:

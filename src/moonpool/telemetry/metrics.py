@@ -135,6 +135,58 @@ DIRECTORY_METRICS: tuple[Declared, ...] = (
     *_server("directory"),
 )
 
+CONDUCTOR_METRICS: tuple[Declared, ...] = (
+    Declared("moonpool_conductor_uptime_ms", "gauge", "uptime_ms", "since the conductor started"),
+    *_table(
+        "conductor",
+        {
+            "block_count": "blocks that some worker is believed to hold",
+            "entry_count": "(block, worker) pairs",
+        },
+        kind="gauge",
+        place="index",
+    ),
+    Declared("moonpool_conductor_index_bytes", "gauge", "index.bytes", "memory of the index"),
+    *_table(
+        "conductor",
+        {
+            "stored_total": "blocks told to be stored",
+            "removed_total": "blocks told to be removed",
+            "unknown_removed_total": "blocks told to be removed that were not known",
+            "refused_full_total": "blocks not taken because the index is full",
+        },
+        kind="counter",
+        place="index",
+    ),
+    Declared("moonpool_conductor_requests_total", "counter", "counters.requests_", "requests answered", ("path",)),
+    Declared("moonpool_conductor_directory_questions_total", "counter", "counters.directory_questions", "questions"),
+    Declared(
+        "moonpool_conductor_directory_unanswered_total",
+        "counter",
+        "counters.directory_unanswered",
+        "questions that the directory did not answer in time",
+    ),
+    Declared("moonpool_conductor_intake_failures_total", "counter", "counters.intake_failures", "faults of one stream"),
+)
+
+# One row a worker; `source` is the place in its entry of /status.
+_WORKER_ENTRIES: tuple[tuple[str, Kind, str, str], ...] = (
+    ("degraded_count", "gauge", "is_degraded", "1: what it claims to hold does not count (/status says why)"),
+    ("connected_count", "gauge", "is_connected", "1: its event stream is there"),
+    ("entry_count", "gauge", "entry_count", "blocks that it is believed to hold"),
+    ("messages_total", "counter", "messages.applied", "messages of its event stream taken in"),
+    ("gaps_total", "counter", "messages.gaps", "gaps in its event stream"),
+    ("lost_total", "counter", "messages.lost", "messages of its event stream that never came"),
+    ("replays_total", "counter", "messages.replays", "replays asked for"),
+    ("restarts_total", "counter", "messages.restarts", "restarts of its publisher"),
+    ("malformed_total", "counter", "events.malformed", "messages that were no KV events"),
+    ("refused_total", "counter", "events.blocks_refused", "blocks beyond its share of the index"),
+)
+WORKER_METRICS: tuple[Declared, ...] = tuple(
+    Declared(f"moonpool_conductor_worker_{name}", kind, source, text, ("worker", "rank", "model"))
+    for name, kind, source, text in _WORKER_ENTRIES
+)
+
 # Of what is connected now; the sums fall when a client leaves.
 CLIENT_METRICS: tuple[Declared, ...] = tuple(
     Declared(f"moonpool_client_{name}", "gauge", source, text, ("tenant", "transport"))
@@ -169,13 +221,24 @@ CONNECTOR_METRICS: tuple[Declared, ...] = tuple(
     )
 )
 
-DECLARATIONS: tuple[Declared, ...] = (*NODE_METRICS, *DIRECTORY_METRICS, *CLIENT_METRICS, *CONNECTOR_METRICS)
+DECLARATIONS: tuple[Declared, ...] = (
+    *NODE_METRICS,
+    *DIRECTORY_METRICS,
+    *CONDUCTOR_METRICS,
+    *WORKER_METRICS,
+    *CLIENT_METRICS,
+    *CONNECTOR_METRICS,
+)
 
-ROOM_METRICS: dict[str, tuple[Declared, ...]] = {"node": NODE_METRICS, "directory": DIRECTORY_METRICS}
+ROOM_METRICS: dict[str, tuple[Declared, ...]] = {
+    "node": NODE_METRICS,
+    "directory": DIRECTORY_METRICS,
+    "conductor": CONDUCTOR_METRICS,
+}
 
 
 def collect(room: str, document: Mapping[str, Any]) -> Iterator[Metric]:
-    """The metrics of a node or directory whose status, with its counters inside, is `document`."""
+    """The metrics of a process whose status, with its counters inside, is `document`."""
     # The native counters repeat the table's figures; each number is shown once.
     table = _at(document, "table" if room == "node" else "index")
     taken = {f"counters.{key}" for key in table} if isinstance(table, Mapping) else set()
@@ -190,10 +253,26 @@ def collect(room: str, document: Mapping[str, Any]) -> Iterator[Metric]:
             if single is not None:
                 family.add_metric([], single)
         yield family
+    if room == "conductor":
+        yield from _workers(document.get("workers") or ())
+        return
     connections = [each for each in document.get("connections") or () if isinstance(each, Mapping)]
     yield from _clients(connections)
     if room == "node":
         yield from _connectors(connections)
+
+
+def _workers(workers: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    rows = [
+        {**each, "is_degraded": int(each.get("state") == "degraded"), "is_connected": int(bool(each.get("connected")))}
+        for each in workers
+    ]
+    for declared in WORKER_METRICS:
+        family = _family(declared)
+        for row in rows:
+            labels = [str(row.get(name, "")) for name in ("instance_id", "dp_rank", "model")]
+            family.add_metric(labels, _number(_at(row, declared.source)) or 0)
+        yield family
 
 
 def _clients(connections: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
