@@ -127,7 +127,7 @@ void bind_life_cycle(nb::class_<NodeClient>& face) {
       .def("close",
            [](NodeClient& self) {
              const nb::gil_scoped_release unlocked;
-             self.peer().close();
+             self.close();
            })
       .def_prop_ro("closed", [](NodeClient& self) { return self.peer().closed(); })
       .def_prop_ro("connected", [](NodeClient& self) { return self.peer().connected(); })
@@ -223,13 +223,13 @@ void bind_node_client(nb::module_& module) {
   face.def(
       "__init__",
       [](NodeClient* self, std::string path, nb::bytes secret, std::string tenant, std::string name,
-         std::uint64_t connect_timeout_ms, bool shared_memory) {
+         std::uint64_t connect_timeout_ms, bool shared_memory, std::uint32_t rail_count) {
         std::construct_at(
             self, peer_options({std::move(path), secret, std::move(tenant), std::move(name), connect_timeout_ms}),
-            shared_memory);
+            shared_memory, rail_count);
       },
       nb::arg("path"), nb::kw_only(), nb::arg("secret"), nb::arg("tenant") = "default", nb::arg("name") = "",
-      nb::arg("connect_timeout_ms") = 2000, nb::arg("shared_memory") = true);
+      nb::arg("connect_timeout_ms") = 2000, nb::arg("shared_memory") = true, nb::arg("rail_count") = 2);
   bind_life_cycle(face);
   bind_puts(face);
   bind_gets(face);

@@ -25,7 +25,8 @@ void fields(Codec& codec, Like<ReserveResult> auto& result) {
 
 template <class Codec>
 void fields(Codec& codec, Like<ReserveReply> auto& reply) {
-  codec(reply.items);
+  codec(reply.items, reply.grants);
+  codec.require(reply.grants.empty() || reply.grants.size() == reply.items.size());
 }
 
 template <class Codec>
@@ -74,7 +75,8 @@ void fields(Codec& codec, Like<HoldResult> auto& result) {
 
 template <class Codec>
 void fields(Codec& codec, Like<HoldReply> auto& reply) {
-  codec(reply.items);
+  codec(reply.items, reply.grants);
+  codec.require(reply.grants.empty() || reply.grants.size() == reply.items.size());
 }
 
 template <class Codec>

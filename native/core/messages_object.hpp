@@ -22,6 +22,7 @@ struct Reserve {
 
 struct ReserveReply {  // also of commit and put_inline
   std::vector<ReserveResult> items{};
+  std::vector<Digest> grants{};  // reserve, to remote clients: under which token rails may write each item
   void encode(Writer& into) const;
   [[nodiscard]] static std::optional<ReserveReply> decode(Reader& from);
 };
@@ -78,6 +79,7 @@ struct Hold {
 
 struct HoldReply {
   std::vector<HoldResult> items{};
+  std::vector<Digest> grants{};  // to remote clients: under which token rails may read each item
   void encode(Writer& into) const;
   [[nodiscard]] static std::optional<HoldReply> decode(Reader& from);
 };

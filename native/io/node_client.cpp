@@ -74,8 +74,8 @@ HeldBytes::~HeldBytes() {
 
 bool HeldBytes::verify() const { return crc32c(bytes_) == checksum_; }
 
-NodeClient::NodeClient(PeerOptions options, bool shared_memory)
-    : peer_(std::move(options)), shared_memory_(shared_memory) {}
+NodeClient::NodeClient(PeerOptions options, bool shared_memory, std::uint32_t rail_count)
+    : peer_(std::move(options)), rails_(peer_.options(), rail_count), shared_memory_(shared_memory) {}
 
 ReadReport NodeClient::ask_about(MessageType verb, std::span<const std::string_view> keys, Deadline deadline) {
   ReadReport report;

@@ -1,6 +1,7 @@
 // A client of one node: put, get and everything else, synchronous, in the calling thread.
 #pragma once
 
+#include "io/node_remote.hpp"
 #include "io/peer_client.hpp"
 
 namespace moonpool {
@@ -109,11 +110,17 @@ struct Listing {
 
 class NodeClient {
  public:
-  NodeClient(PeerOptions options, bool shared_memory);
+  // rail_count: connections that move the bytes of values from and to another host.
+  NodeClient(PeerOptions options, bool shared_memory, std::uint32_t rail_count = 2);
 
   [[nodiscard]] PeerClient& peer() { return peer_; }
   [[nodiscard]] bool uses_shared_memory(const Session& session) const {
     return shared_memory_ && session.info().shared_memory;
+  }
+  [[nodiscard]] NodeRails& rails() { return rails_; }
+  void close() {
+    peer_.close();
+    rails_.close();
   }
 
   [[nodiscard]] PutReport put(const Values& values, const PutSettings& settings, Deadline deadline);
@@ -133,6 +140,7 @@ class NodeClient {
   Reason ask_window(Session& session, MessageType verb, const Question& question, ReadReport& report);
 
   PeerClient peer_;
+  NodeRails rails_;
   bool shared_memory_;
 };
 

@@ -55,6 +55,10 @@ class GetRun {
   [[nodiscard]] virtual std::uint64_t value_bytes(std::size_t index) const = 0;
   // Uses the held object. True: its hold is kept by somebody; else it is released with the others.
   virtual bool use(std::size_t index, const HoldResult& held) = 0;
+  // Where a value from another host is to go; empty: nowhere, and its result says why.
+  virtual std::span<const Piece> target(std::size_t index, const HoldResult& held) = 0;
+  // It is there, and right.
+  virtual void took(std::size_t index, const HoldResult& held) = 0;
 
   void miss(std::size_t index, Reason reason) {
     report_.items[index].status = Status::miss;
@@ -123,20 +127,55 @@ class GetRun {
     }
   }
 
+  struct Hit {
+    std::size_t index;
+    const HoldResult* held;
+    Digest grant;
+  };
+
+  // All of them at once: what is under way fills the wire.
+  void use_over_rails(std::span<const Hit> hits) {
+    std::vector<RemoteValue> values;
+    std::vector<const Hit*> wanted;
+    for (const Hit& hit : hits) {
+      const std::span<const Piece> pieces = target(hit.index, *hit.held);
+      if (pieces.empty()) { continue; }
+      values.push_back({hit.grant, pieces});
+      wanted.push_back(&hit);
+    }
+    const std::vector<RemoteMoved> moved = client_.rails().read(values, deadline_);
+    for (std::size_t at = 0; at < wanted.size(); ++at) {
+      const Hit& hit = *wanted[at];
+      if (moved[at].reason != Reason::none) {
+        miss(hit.index, moved[at].reason);
+      } else if (moved[at].checksum != hit.held->checksum) {
+        mismatch(hit.index, true);
+      } else {
+        took(hit.index, *hit.held);
+      }
+    }
+  }
+
   std::vector<std::size_t> use_window(const std::vector<std::size_t>& window, const HoldReply& reply, bool view) {
     std::vector<std::size_t> again;
     std::vector<Generation> done;
+    std::vector<Hit> hits;
+    const bool by_rails = !reply.grants.empty() && client_.rails().ready(deadline_);
     for (std::size_t at = 0; at < window.size(); ++at) {
       const std::size_t index = window[at];
       const HoldResult& held = reply.items[at];
       KeyRead& item = report_.items[index];
       item = {held.status, held.reason, held.extent.length, held.checksum, held.generation};
-      if (held.status == Status::hit) {
+      if (held.status == Status::hit && by_rails) {
+        hits.push_back({index, &held, reply.grants[at]});
+        done.push_back(held.generation);
+      } else if (held.status == Status::hit) {
         if (!use(index, held)) { done.push_back(held.generation); }
       } else if (held.reason == Reason::connection_limit && !view) {
         again.push_back(index);
       }
     }
+    use_over_rails(hits);
     session_->release(done);
     return done.empty() ? std::vector<std::size_t>{} : again;
   }
@@ -153,15 +192,17 @@ class CopyRun final : public GetRun {
   [[nodiscard]] std::uint64_t value_bytes(std::size_t index) const override { return values_.lengths[index]; }
 
   bool use(std::size_t index, const HoldResult& held) override {
-    if (held.extent.length != values_.lengths[index]) {
-      miss(index, Reason::wrong_length);
-    } else if (deadline_.passed()) {
-      miss(index, Reason::timed_out);
-    } else {
-      copy(index, held);
-    }
+    if (!target(index, held).empty()) { copy(index, held); }
     return false;
   }
+
+  std::span<const Piece> target(std::size_t index, const HoldResult& held) override {
+    if (held.extent.length == values_.lengths[index] && !deadline_.passed()) { return values_.pieces_of(index); }
+    miss(index, held.extent.length == values_.lengths[index] ? Reason::timed_out : Reason::wrong_length);
+    return {};
+  }
+
+  void took(std::size_t, const HoldResult& held) override { report_.byte_count += held.extent.length; }
 
   void copy(std::size_t index, const HoldResult& held) {
     Scatter scatter(values_.pieces_of(index));
@@ -182,7 +223,7 @@ class CopyRun final : public GetRun {
     } else if (!still_there || scatter.checksum() != held.checksum) {
       mismatch(index, still_there);
     } else {
-      report_.byte_count += held.extent.length;
+      took(index, held);
     }
   }
 
@@ -194,7 +235,11 @@ class ViewRun final : public GetRun {
   // verify: bytes that this session has not checked before are.
   ViewRun(NodeClient& client, std::shared_ptr<Session> session, std::span<const std::string_view> keys,
           Deadline deadline, bool verify)
-      : GetRun(client, std::move(session), keys, deadline), verify_(verify), held_(keys.size()) {}
+      : GetRun(client, std::move(session), keys, deadline),
+        verify_(verify),
+        held_(keys.size()),
+        copies_(keys.size()),
+        places_(keys.size()) {}
   [[nodiscard]] std::vector<std::shared_ptr<HeldBytes>> take() { return std::move(held_); }
 
  private:
@@ -224,7 +269,7 @@ class ViewRun final : public GetRun {
   }
 
   bool fetch(std::size_t index, const HoldResult& held) {
-    std::vector<std::byte> copy;
+    std::vector<std::byte>& copy = copies_[index];
     const Reason reason =
         read_over_socket(held, [&](ConstBytes bytes) { copy.insert(copy.end(), bytes.begin(), bytes.end()); });
     if (reason != Reason::none) {
@@ -232,14 +277,31 @@ class ViewRun final : public GetRun {
     } else if (crc32c(copy) != held.checksum) {
       mismatch(index, true);
     } else {
-      report_.byte_count += copy.size();
-      held_[index] = std::make_shared<HeldBytes>(std::move(copy), report_.items[index]);
+      took(index, held);
     }
     return false;
   }
 
+  std::span<const Piece> target(std::size_t index, const HoldResult& held) override {
+    const std::vector<std::uint64_t>& arenas = session_->info().arena_bytes;
+    if (std::none_of(arenas.begin(), arenas.end(), [&](std::uint64_t bytes) { return held.extent.length < bytes; })) {
+      miss(index, Reason::protocol);  // no value is longer than an arena
+      return {};
+    }
+    copies_[index].resize(held.extent.length);
+    places_[index] = {address_of(copies_[index]), held.extent.length};
+    return std::span(&places_[index], 1);
+  }
+
+  void took(std::size_t index, const HoldResult& held) override {
+    report_.byte_count += held.extent.length;
+    held_[index] = std::make_shared<HeldBytes>(std::move(copies_[index]), report_.items[index]);
+  }
+
   bool verify_;
   std::vector<std::shared_ptr<HeldBytes>> held_;
+  std::vector<std::vector<std::byte>> copies_;  // where nothing can be mapped
+  std::vector<Piece> places_;                   // of the copies
 };
 
 ReadReport unanswered(std::size_t count, Reason reason) {

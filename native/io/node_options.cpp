@@ -48,6 +48,12 @@ void set_limit(NodeLimits& limits, std::string_view name, std::uint64_t value) {
     limits.table.reservations_per_connection_max = narrow(name, value);
   } else if (name == "why_count") {
     limits.table.why_count_max = narrow(name, value);
+  } else if (name == "rail_count") {
+    limits.rails.rail_count = narrow(name, value);
+  } else if (name == "rail_thread_count") {
+    limits.rails.thread_count = narrow(name, value);
+  } else if (name == "rail_silent_ms") {
+    limits.rails.silence_ms = value;
   } else if (name == "reservation_ms") {
     limits.reservation_ms = value;
   } else if (name == "copy_hold_ms") {

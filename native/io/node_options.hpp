@@ -3,12 +3,14 @@
 
 #include "core/object_table.hpp"
 #include "io/frame_server.hpp"
+#include "io/rail_server.hpp"
 
 namespace moonpool {
 
 struct NodeLimits {
   TableLimits table;
   ServerLimits server;
+  RailLimits rails;
   std::uint64_t reservation_ms = 30'000;
   std::uint64_t copy_hold_ms = 10'000;
   std::uint32_t small_put_bytes = 4'096;

@@ -51,7 +51,7 @@ class PutRun {
   [[nodiscard]] bool is_carried(std::span<const std::size_t> run) const {
     std::uint64_t total = 0;
     for (const std::size_t index : run) { total += values_.lengths[index]; }
-    return total <= carried_bytes_max || !client_.uses_shared_memory(session_);
+    return total <= carried_bytes_max || !(client_.uses_shared_memory(session_) || client_.rails().possible());
   }
 
   // What no node would take is refused here, before anything is asked.
@@ -147,6 +147,13 @@ class PutRun {
     }
   }
 
+  // A place that was reserved for a value.
+  struct Place {
+    std::size_t index;
+    ReserveResult result;
+    Digest grant;  // where by_rails_
+  };
+
   // As much of it at a time as the caps per connection allow: what was refused for them is tried again as long
   // as something gets done.
   void put_large(std::vector<std::size_t> window) {
@@ -158,14 +165,13 @@ class PutRun {
       for (const std::size_t index : window) { message.items.push_back(spec_of(index)); }
       const std::optional<ReserveReply> reply = ask(MessageType::reserve, message, window.size());
       if (!reply) { return; }
-      std::vector<std::size_t> reserved;
+      by_rails_ = !reply->grants.empty() && client_.rails().ready(deadline_);
       std::vector<std::size_t> again;
-      std::vector<ReserveResult> places;
+      std::vector<Place> places;
       for (std::size_t at = 0; at < window.size(); ++at) {
         const ReserveResult& result = reply->items[at];
         if (result.status == Status::stored) {
-          reserved.push_back(window[at]);
-          places.push_back(result);
+          places.push_back({window[at], result, by_rails_ ? reply->grants[at] : Digest{}});
         } else {
           note(window[at], result, 0);
           if (result.status == Status::refused && result.reason == Reason::connection_limit) {
@@ -173,25 +179,26 @@ class PutRun {
           }
         }
       }
-      write_and_commit(reserved, places);
-      window = reserved.empty() ? std::vector<std::size_t>{} : std::move(again);
+      write_and_commit(places);
+      window = places.empty() ? std::vector<std::size_t>{} : std::move(again);
     }
   }
 
-  void write_and_commit(const std::vector<std::size_t>& indexes, const std::vector<ReserveResult>& places) {
+  void write_and_commit(std::span<const Place> places) {
     Commit commit;
     Abort abort;
     commit.incarnation = abort.incarnation = session_.info().incarnation;
     std::vector<std::size_t> written;
-    for (std::size_t at = 0; at < indexes.size(); ++at) {
-      std::uint32_t checksum = 0;
-      const Reason reason = deadline_.passed() ? Reason::timed_out : write(indexes[at], places[at], checksum);
-      if (reason == Reason::none) {
-        commit.items.push_back({places[at].generation, checksum});
-        written.push_back(indexes[at]);
+    const std::vector<RemoteMoved> moved = by_rails_ ? write_over_rails(places) : std::vector<RemoteMoved>{};
+    for (std::size_t at = 0; at < places.size(); ++at) {
+      const Place& place = places[at];
+      const RemoteMoved outcome = by_rails_ ? moved[at] : write(place);
+      if (outcome.reason == Reason::none) {
+        commit.items.push_back({place.result.generation, outcome.checksum});
+        written.push_back(place.index);
       } else {
-        report_.items[indexes[at]].reason = reason;
-        abort.generations.push_back(places[at].generation);
+        report_.items[place.index].reason = outcome.reason;
+        abort.generations.push_back(place.result.generation);
       }
     }
     if (!commit.items.empty()) {
@@ -201,6 +208,19 @@ class PutRun {
       }
     }
     if (!abort.generations.empty()) { session_.post(MessageType::abort, abort); }
+  }
+
+  std::vector<RemoteMoved> write_over_rails(std::span<const Place> places) {
+    std::vector<RemoteValue> values;
+    values.reserve(places.size());
+    for (const Place& place : places) { values.push_back({place.grant, values_.pieces_of(place.index)}); }
+    return client_.rails().write(values, deadline_);
+  }
+
+  RemoteMoved write(const Place& place) {
+    RemoteMoved outcome;
+    outcome.reason = deadline_.passed() ? Reason::timed_out : write(place.index, place.result, outcome.checksum);
+    return outcome;
   }
 
   Reason write(std::size_t index, const ReserveResult& place, std::uint32_t& checksum) {
@@ -237,6 +257,7 @@ class PutRun {
   const PutSettings& settings_;
   Deadline deadline_;
   PutReport report_;
+  bool by_rails_ = false;          // the bytes of this window
   Reason failure_ = Reason::none;  // the node can no longer be asked: nothing more is tried
 };
 

@@ -29,6 +29,8 @@ NodeService::NodeService(EventLoop& loop, const NodeOptions& options, Segment& s
       index_(options.limits.table.object_count_max * index_entries_per_object),
       self_(index_.add_holder()),
       server_(loop, options.identity, options.limits.server, *this),
+      grants_([this] { loop_.post([this] { settle_vacated(); }); }),
+      rails_(options.limits.rails, grants_, nullptr),
       started_ms_(boot_ms()) {}
 
 NodeService::~NodeService() = default;
@@ -36,6 +38,7 @@ NodeService::~NodeService() = default;
 void NodeService::start() {
   server_.listen();
   serving_address_ = server_.serving_address();
+  if (!options_.identity.addresses.empty()) { rails_.start(); }
   const auto source = [this](std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into) {
     return table_.snapshot(cursor, count_max, into);
   };
@@ -49,6 +52,7 @@ void NodeService::start() {
 }
 
 void NodeService::stop() {
+  rails_.stop();
   server_.close_all();
   for (const auto& publisher : publishers_) { publisher->close(); }
 }
@@ -60,6 +64,7 @@ void NodeService::tick() {
     table_.quarantine_reservations_older_than(now_ms - options_.limits.reservation_ms);
   }
   table_.revoke_holds(now_ms);
+  end_expired_grants(now_ms);
   table_.expire(now_ms, expire_count_max);
   settle();
   for (const auto& publisher : publishers_) { publisher->tick(now_ms); }
@@ -89,8 +94,11 @@ void NodeService::settle() {
 void NodeService::admit(Connection& connection) {
   Principal& principal = connection.principal;
   const std::vector<std::string>& tenants = options_.tenants;
-  if (principal.role != Role::client) {
+  if (principal.role == Role::owner) {
     throw Refusal{Reason::access_denied, "refused_role", "a node takes clients only"};
+  }
+  if (principal.role == Role::rail && !rails_.has_room()) {
+    throw Refusal{Reason::connection_limit, "refused_rails", "no more rails are taken"};
   }
   if (!tenants.empty() && std::find(tenants.begin(), tenants.end(), principal.tenant) == tenants.end()) {
     throw Refusal{Reason::access_denied, "refused_tenant", "tenant '" + principal.tenant + "' may not use this node"};
@@ -123,7 +131,12 @@ bool NodeService::lost(Connection& connection) {
 }
 
 void NodeService::gone(ConnectionId connection) {
-  table_.drop_connection(connection);
+  if (grants_.end_all(connection)) {
+    table_.quarantine_connection(connection);
+    leaving_.insert(connection);
+  } else {
+    table_.drop_connection(connection);
+  }
   settle();
 }
 

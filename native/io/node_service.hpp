@@ -3,11 +3,14 @@
 
 #include <array>
 #include <atomic>
+#include <set>
 
 #include "core/block_index.hpp"
+#include "io/grants.hpp"
 #include "io/json.hpp"
 #include "io/node_options.hpp"
 #include "io/publisher.hpp"
+#include "io/rail_server.hpp"
 #include "io/segment.hpp"
 
 namespace moonpool {
@@ -33,8 +36,18 @@ class NodeService final : public Service {
   void serve(Connection& connection, const Frame& frame) override;
   bool lost(Connection& connection) override;
   void gone(ConnectionId connection) override;
+  void take_rail(ProvenRail rail) override;
 
  private:
+  // Remote connections: what they hold and reserve is granted to their rails, and ends when nobody is inside.
+  void grant_holds(const Connection& connection, const Hold& request, HoldReply& answer);
+  void grant_reservations(const Connection& connection, ReserveReply& answer);
+  // False: it is not to be let go now; a rail is inside, or it is not this connection's.
+  [[nodiscard]] bool end_grant(const Connection& connection, Generation generation);
+  void end_expired_grants(std::uint64_t now_ms);
+  void settle_vacated();
+  void let_go(const Grants::Vacated& vacated);
+  void drop_leaving(ConnectionId connection);
   void serve_object_verb(Connection& connection, const Frame& frame);
   void serve_other_verb(Connection& connection, const Frame& frame);
   void reserve(Connection& connection, const Frame& frame);
@@ -83,6 +96,9 @@ class NodeService final : public Service {
   FrameServer server_;
   std::string serving_address_;
   std::vector<std::unique_ptr<Publisher>> publishers_;
+  Grants grants_;
+  std::set<ConnectionId> leaving_;  // gone, and a rail of theirs is still inside something
+  RailServer rails_;                // after grants_: its threads end first
   bool populated_ = false;
   bool memory_refused_ = false;
   std::uint64_t started_ms_;

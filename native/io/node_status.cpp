@@ -31,6 +31,13 @@ CounterMap NodeService::counters() const {
   for (std::size_t index = 1; index < verb_names.size(); ++index) {
     all[std::string("requests_") + verb_names[index]] = requests_[index];
   }
+  all.merge(rails_.counters());
+  const Grants::Counts granted = grants_.counts();
+  all["grants_given"] = granted.given;
+  all["grants_leaving"] = granted.busy;
+  all["grants_inside"] = granted.inside;
+  all["grants_denied_total"] = granted.denied_total;
+  all["rail_count"] = rails_.rail_count();
   all["bytes_read_total"] = read_bytes_;
   all["bytes_stored_total"] = stored_bytes_;
   all["connection_count"] = server_.connections().size();

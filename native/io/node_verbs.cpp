@@ -86,6 +86,7 @@ void NodeService::reserve(Connection& connection, const Frame& frame) {
                                    : refused(Reason::wrong_incarnation));
     count_refused(connection, answer.items.back());
   }
+  if (connection.remote) { grant_reservations(connection, answer); }
   reply(connection, frame, answer);
 }
 
@@ -107,7 +108,13 @@ void NodeService::commit(Connection& connection, const Frame& frame) {
   ReserveReply answer;
   answer.items.reserve(request.items.size());
   for (const CommitItem& item : request.items) {
-    answer.items.push_back(current ? commit_one(connection, item) : refused(Reason::wrong_incarnation));
+    if (!current) {
+      answer.items.push_back(refused(Reason::wrong_incarnation));
+    } else if (connection.remote && !end_grant(connection, item.generation)) {
+      answer.items.push_back(refused(Reason::not_yours));  // or a rail of its own still writes there
+    } else {
+      answer.items.push_back(commit_one(connection, item));
+    }
   }
   reply(connection, frame, answer);
 }
@@ -118,8 +125,13 @@ void NodeService::abort(Connection& connection, const Frame& frame) {
   Outcomes answer;
   answer.items.reserve(request.generations.size());
   for (const Generation generation : request.generations) {
-    answer.items.push_back(current ? table_.abort(connection.id, generation)
-                                   : Outcome{Status::refused, Reason::wrong_incarnation});
+    if (!current) {
+      answer.items.push_back({Status::refused, Reason::wrong_incarnation});
+    } else if (connection.remote && !end_grant(connection, generation)) {
+      answer.items.push_back({Status::refused, Reason::not_yours});
+    } else {
+      answer.items.push_back(table_.abort(connection.id, generation));
+    }
   }
   reply(connection, frame, answer);
 }
@@ -176,8 +188,9 @@ void NodeService::hold(Connection& connection, const Frame& frame) {
   const bool current = is_current(request.incarnation);
   const std::uint64_t now_ms = boot_ms();
   const std::uint64_t deadline_ms =
-      request.view ? 0
-                   : now_ms + std::min<std::uint64_t>(std::max(request.deadline_ms, 1U), options_.limits.copy_hold_ms);
+      request.view || connection.remote
+          ? 0
+          : now_ms + std::min<std::uint64_t>(std::max(request.deadline_ms, 1U), options_.limits.copy_hold_ms);
   HoldReply answer;
   answer.items.reserve(request.keys.size());
   for (const KeyRef& key : request.keys) {
@@ -193,6 +206,7 @@ void NodeService::hold(Connection& connection, const Frame& frame) {
     }
     count_read(connection, answer.items.back());
   }
+  if (connection.remote) { grant_holds(connection, request, answer); }
   reply(connection, frame, answer);
 }
 
@@ -200,6 +214,7 @@ void NodeService::release(Connection& connection, const Frame& frame) {
   const Release request = decoded<Release>(frame);
   if (!is_current(request.incarnation)) { return; }
   for (const Generation generation : request.generations) {
+    if (connection.remote && !end_grant(connection, generation)) { continue; }
     if (table_.release(connection.id, generation).status != Status::done) { server_.count("released_late"); }
   }
 }

@@ -72,6 +72,8 @@ class MessageSamples {
     using enum MessageType;
     take(request(hold), Hold{u64(), flag(), u32(), keys()});
     take(reply(hold), HoldReply{hold_results()});
+    take(reply(hold), HoldReply{{{}, {}}, {digest(), digest()}});
+    take(reply(reserve), ReserveReply{{{}}, {digest()}});
     take(request(release), Release{u64(), some<Generation>([&] { return u64(); })});
     take(request(read), Read{u64(), u64(), u32(), u32() % frame_payload_bytes_max});
     take(reply(read), ReadReply{outcome(), bytes()});

@@ -93,8 +93,8 @@ auto members(const Reserve& v) {
   return std::tie(a, b, c);
 }
 auto members(const ReserveReply& v) {
-  const auto& [a] = v;
-  return std::tie(a);
+  const auto& [a, b] = v;
+  return std::tie(a, b);
 }
 auto members(const Commit& v) {
   const auto& [a, b] = v;
@@ -117,8 +117,8 @@ auto members(const Hold& v) {
   return std::tie(a, b, c, d);
 }
 auto members(const HoldReply& v) {
-  const auto& [a] = v;
-  return std::tie(a);
+  const auto& [a, b] = v;
+  return std::tie(a, b);
 }
 auto members(const Release& v) {
   const auto& [a, b] = v;
@@ -300,6 +300,8 @@ TEST_CASE("what breaks the rules is not written") {
   expect_refused(Match{.namespace_id = 1}, "a match without groups");
   expect_refused(Read{.offset = ~0ULL, .length = 1}, "an offset that overflows");
   expect_refused(HoldReply{{HoldResult{.extent = {0, ~0ULL, 2}}}}, "an extent that overflows");
+  expect_refused(HoldReply{.items = {{}}, .grants = {{}, {}}}, "more grants than items");
+  expect_refused(ReserveReply{.grants = {{}}}, "a grant of nothing");
   expect_refused(Abort{.generations = std::vector<Generation>(batch_count_max + 1)}, "too many items");
   expect_refused(LocateReply{.places = {{0}}}, "a place that names no holder");
   Event event;

@@ -110,7 +110,9 @@ class NodeClient:
         name: str = "",
         connect_timeout_ms: int = 2000,
         shared_memory: bool = True,
-    ) -> None: ...
+        rail_count: int = 2,
+    ) -> None:
+        """rail_count: connections that move the bytes of values, where the node is reached by host:port."""
     def connect(self, timeout_ms: int) -> tuple[int, str]:
         """(reason, message); reason 0 when connected. Never raises for an absent peer."""
     def close(self) -> None: ...

@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 from array import array
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from moonpool import _native
 
@@ -19,6 +19,7 @@ HELLO_MAGIC = 0x314C4F4F504E4D4D
 HELLO, AUTHENTICATE, RESERVE, COMMIT, ABORT, PUT_INLINE, WRITE, HOLD, RELEASE, READ, EXISTS, REMOVE = range(1, 13)
 PIN, UNPIN, CLEAR, WHY, LIST, MATCH, LOCATE, DESCRIBE, STAT, PING, ARENA, EVENTS, GOODBYE = range(13, 26)
 REPLY, ERROR = 0x100, 0x1FF
+CLIENT, OWNER, RAIL = range(3)
 TIMEOUT_S = 10.0
 
 
@@ -55,9 +56,11 @@ def text(value: bytes | str) -> bytes:
     return struct.pack("<H", len(encoded)) + encoded
 
 
-def hello(*, version_min: int = 1, version_max: int = 1, tenant: str = "default", name: str = "raw") -> bytes:
+def hello(
+    *, version_min: int = 1, version_max: int = 1, role: int = CLIENT, tenant: str = "default", name: str = "raw"
+) -> bytes:
     nonce = b"n" * 16
-    head = struct.pack("<QBBBIQ16s", HELLO_MAGIC, version_min, version_max, 0, os.getpid(), 0, nonce)
+    head = struct.pack("<QBBBIQ16s", HELLO_MAGIC, version_min, version_max, role, os.getpid(), 0, nonce)
     return head + text(tenant) + text(name) + text("")
 
 
@@ -75,19 +78,22 @@ def dial(address: str) -> socket.socket:
 class RawPeer:
     """One connection. Every wait ends after 10 s."""
 
-    def __init__(self, path: str, secret: bytes, *, tenant: str = "default", name: str = "raw") -> None:
+    def __init__(
+        self, path: str, secret: bytes, *, role: int = CLIENT, tenant: str = "default", name: str = "raw"
+    ) -> None:
         self.secret = secret
         self.socket = dial(path)
+        self.grants: list[bytes] = []
         self.arena_descriptors: list[int] = []
         self._received = b""
         try:
-            self._shake_hands(tenant, name)
+            self._shake_hands(role, tenant, name)
         except BaseException:
             self.socket.close()
             raise
 
-    def _shake_hands(self, tenant: str, name: str) -> None:
-        message, challenge = self.ask(HELLO, hello(tenant=tenant, name=name))
+    def _shake_hands(self, role: int, tenant: str, name: str) -> None:
+        message, challenge = self.ask(HELLO, hello(role=role, tenant=tenant, name=name))
         if message == ERROR:
             raise Closed
         _, self.incarnation, server_nonce = struct.unpack("<BQ16s", challenge)
@@ -106,9 +112,9 @@ class RawPeer:
         return self.receive()
 
     def receive(self) -> tuple[int, bytes]:
-        head = self._take(16)
+        head = self.take(16)
         length, message, *_ = HEADER.unpack(head[:12])
-        return message, self._take(length)
+        return message, self.take(length)
 
     def reference(self, key: bytes) -> bytes:
         return _native.key_digest(self.secret, self.tenant_id, key) + text(key)
@@ -128,7 +134,7 @@ class RawPeer:
         payload = struct.pack("<Q?II", self.incarnation, view, deadline_ms, len(keys))
         message, answer = self.ask(HOLD, payload + b"".join(map(self.reference, keys)))
         assert message == HOLD | REPLY, message
-        return [Held(*item) for item in struct.iter_unpack("<BBQIQQI", answer[4:])]
+        return [Held(*item) for item in self._items("<BBQIQQI", answer)]
 
     def keys(self, message: int, keys: list[bytes]) -> bytes:
         """The answer to exists, remove, pin, unpin or why."""
@@ -155,10 +161,16 @@ class RawPeer:
 
     def _reserve_results(self, message: int, answer: bytes) -> list[Reserved]:
         assert message & REPLY, message
-        items = struct.iter_unpack("<BBQIQQIQ", answer[4:])
-        return [Reserved(*item[:6]) for item in items]
+        return [Reserved(*item[:6]) for item in self._items("<BBQIQQIQ", answer)]
 
-    def _take(self, count: int) -> bytes:
+    def _items(self, layout: str, answer: bytes) -> list[tuple[Any, ...]]:
+        """The items of a reply; the tokens that come after them, one an item or none, stay in `grants`."""
+        count, size = struct.unpack_from("<I", answer)[0], struct.calcsize(layout)
+        end = 4 + count * size
+        self.grants = [answer[at : at + 16] for at in range(end + 4, len(answer), 16)]
+        return list(struct.iter_unpack(layout, answer[4:end]))
+
+    def take(self, count: int) -> bytes:
         while len(self._received) < count:
             data, ancillary, _, _ = self.socket.recvmsg(65536, socket.CMSG_SPACE(16 * 4))
             for level, kind, content in ancillary:

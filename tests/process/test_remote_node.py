@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from client_processes import Client
 from raw_peer import RawPeer, dial
+from remote_cluster import MIB, address_of, in_time, listening, remote_pool
 
 import moonpool
 from moonpool import Pool, Reason, Status
@@ -20,44 +20,11 @@ from moonpool.errors import AccessDenied, PeerUnavailable
 from moonpool.testing.cluster import Cluster, value_of, wait_until
 from moonpool.testing.processes import free_port
 
-MIB = 1024 * 1024
-SILENT_MS = 2_000
-
-
-@contextlib.contextmanager
-def listening(folder: Path, host: str = "127.0.0.1", **settings: object) -> Iterator[Cluster]:
-    """A node and a directory that serve by TCP, and the node tells the directory by TCP."""
-    told = f"{host}:{free_port()}"
-    chosen: dict[str, object] = {
-        "node.listen": f"{host}:{free_port()}",
-        "node.limits.remote_silent_ms": SILENT_MS,
-        "node.directories": told,
-        "directory.listen": told,
-        **settings,
-    }
-    with Cluster(folder, settings=chosen) as running:
-        yield running
-
 
 @pytest.fixture
 def serving(folder: Path) -> Iterator[Cluster]:
     with listening(folder) as running:
         yield running
-
-
-def address_of(cluster: Cluster) -> str:
-    return cluster.config.node.listen[0]
-
-
-def remote_pool(cluster: Cluster, **client: Any) -> Pool:
-    """As a client of another host would: no path of this host is used."""
-    return cluster.connect(node=address_of(cluster), **client)
-
-
-def in_time(call: Callable[[], Any]) -> Any:
-    """What the call gives; TimeoutError when it does not end within 20 s."""
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(call).result(timeout=20)
 
 
 def held_bytes(pool: Pool) -> int:

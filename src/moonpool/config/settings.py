@@ -67,6 +67,11 @@ class NodeLimits(Struct, frozen=True, forbid_unknown_fields=True):
     handshake_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to prove knowledge of the secret")] = 2_000
     frame_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to finish a message once begun")] = 5_000
     remote_silent_ms: RemoteSilent = 5_000
+    rail_count: Annotated[int, Meta(ge=1, le=65_536, description="connections that move bytes, of all clients")] = 256
+    rail_thread_count: Annotated[int, Meta(ge=1, le=64, description="threads that serve them")] = 2
+    rail_silent_ms: Annotated[
+        int, Meta(ge=100, le=600_000, description="a rail that is silent within a slice is closed after this")
+    ] = 10_000
     unsent_bytes: Annotated[
         int, Meta(ge=64 * KIB, le=GIB, description="replies kept for one connection that does not read them")
     ] = 8 * MIB
@@ -190,6 +195,9 @@ class ClientSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     tenant: Annotated[Name, Meta(min_length=1, description="whose objects this client sees")] = "default"
     name: Annotated[Name, Meta(description='label of this client in /status; "" is program and process id')] = ""
+    rail_count: Annotated[
+        int, Meta(ge=0, le=64, description="connections that move bytes from and to another host's node")
+    ] = 2
     shared_memory: Annotated[bool, Meta(description="map the segment where the node allows it")] = True
     connect_timeout_ms: Annotated[int, Meta(ge=1, le=60_000, description="one try to connect")] = 2_000
     timeout_ms: Annotated[

@@ -113,6 +113,7 @@ def _node_client(address: str, secret: bytes, client: ClientSettings) -> _native
         name=client.name,
         connect_timeout_ms=client.connect_timeout_ms,
         shared_memory=client.shared_memory,
+        rail_count=client.rail_count,
     )
 
 
