@@ -16,5 +16,6 @@ void bind_node_client(nanobind::module_& module);
 void bind_directory_client(nanobind::module_& module);
 void bind_node_server(nanobind::module_& module);
 void bind_directory_server(nanobind::module_& module);
+void bind_transfer(nanobind::module_& module);
 
 }  // namespace moonpool

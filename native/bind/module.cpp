@@ -42,4 +42,5 @@ NB_MODULE(_native, module) {
   moonpool::bind_node_server(module);
   moonpool::bind_directory_client(module);
   moonpool::bind_directory_server(module);
+  moonpool::bind_transfer(module);
 }

@@ -1,6 +1,7 @@
 #include "io/rail_batch.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/checksum.hpp"
 #include "io/handshake.hpp"
@@ -182,7 +183,7 @@ void RailBatch::finish() {
     done_.store(true, std::memory_order_release);
   }
   finished_.notify_all();
-  if (on_done_) { on_done_(); }
+  if (const std::function<void()> on_done = std::exchange(on_done_, nullptr)) { on_done(); }
 }
 
 }  // namespace moonpool

@@ -56,7 +56,7 @@ bool RegionTable::is_free(const Digest& token) const {
 std::optional<MutableBytes> RegionTable::enter(const SliceRequest& slice, Reason& why) {
   const std::lock_guard lock(mutex_);
   const auto found = regions_.find(slice.token);
-  if (found == regions_.end() || found->second.leaving || found->second.spec.local_only) {
+  if (found == regions_.end() || found->second.leaving) {
     why = Reason::unknown_region;
     return std::nullopt;
   }

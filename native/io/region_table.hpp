@@ -14,8 +14,7 @@ namespace moonpool {
 
 struct RegionSpec {
   Piece memory;
-  bool writable = false;   // by peers
-  bool local_only = false; // no peer may name it: for buffers of one call
+  bool writable = false;  // by peers
 };
 
 // Any thread.

@@ -85,7 +85,7 @@ TEST_CASE("what is written is read back, whatever the sizes and however many rai
   for (const std::size_t rail_count : {std::size_t{1}, std::size_t{3}}) {
     Bed bed;
     std::vector<std::byte> memory(16U << 20U);
-    const Digest token = bed.regions.add({piece_of(memory), true, false});
+    const Digest token = bed.regions.add({piece_of(memory), true});
     RailClient client(bed.rails(rail_count));
     REQUIRE(client.connect(Deadline::after_ms(patience_ms)).reason == Reason::none);
     for (int round = 0; round < 20; ++round) {
@@ -123,8 +123,8 @@ TEST_CASE("a slice that may not be touched is refused by name, and the others of
   std::vector<std::byte> open_memory(1U << 20U);
   std::vector<std::byte> shut_memory(1U << 20U);
   std::vector<std::byte> source(100'000, std::byte{7});
-  const Digest open_token = bed.regions.add({piece_of(open_memory), true, false});
-  const Digest shut_token = bed.regions.add({piece_of(shut_memory), false, false});
+  const Digest open_token = bed.regions.add({piece_of(open_memory), true});
+  const Digest shut_token = bed.regions.add({piece_of(shut_memory), false});
   RailClient client(bed.rails());
   const std::vector<RailOperation> operations{
       {true, false, open_token, 0, piece_of(source)},
@@ -145,7 +145,7 @@ TEST_CASE("a slice that may not be touched is refused by name, and the others of
 TEST_CASE("many threads share one client, some wait and some are told") {
   Bed bed;
   std::vector<std::byte> memory(8U << 20U);
-  const Digest token = bed.regions.add({piece_of(memory), true, false});
+  const Digest token = bed.regions.add({piece_of(memory), true});
   RailClient client(bed.rails(2));
   std::atomic<std::uint64_t> told{0};
   std::vector<std::thread> threads;
@@ -181,7 +181,7 @@ TEST_CASE("a message comes after the bytes, once") {
   Bed bed;
   std::vector<std::byte> memory(1U << 20U);
   std::vector<std::byte> source(memory.size(), std::byte{9});
-  const Digest token = bed.regions.add({piece_of(memory), true, false});
+  const Digest token = bed.regions.add({piece_of(memory), true});
   RailClient client(bed.rails());
   std::thread receiver([&] {
     const std::optional<TransferMessage> message = bed.inbox.take(Deadline::after_ms(patience_ms));
@@ -202,7 +202,7 @@ TEST_CASE("an absent peer costs little, and a peer that is there again is used a
   RailOptions options = bed->rails();
   const std::string address = options.routes.at(0).peer;
   std::vector<std::byte> memory(4'096);
-  Digest token = bed->regions.add({piece_of(memory), true, false});
+  Digest token = bed->regions.add({piece_of(memory), true});
   RailClient client(options);
   std::vector<std::byte> source(4'096, std::byte{3});
   const auto write = [&] {
@@ -222,7 +222,7 @@ TEST_CASE("an absent peer costs little, and a peer that is there again is used a
 TEST_CASE("closing under way ends everything, and nothing works afterwards") {
   Bed bed;
   std::vector<std::byte> memory(32U << 20U);
-  const Digest token = bed.regions.add({piece_of(memory), true, false});
+  const Digest token = bed.regions.add({piece_of(memory), true});
   RailClient client(bed.rails());
   std::vector<std::byte> source(memory.size());
   const auto transfer = client.submit({{true, false, token, 0, piece_of(source)}}, soon(), [] {});

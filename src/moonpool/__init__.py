@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from moonpool.pool.connect import connect
     from moonpool.pool.values import Pieces
     from moonpool.pool.views import Views
+    from moonpool.transfer.engine import TransferEngine
+    from moonpool.transfer.operations import Read, Write
+    from moonpool.transfer.peer import Transfer, TransferPeer
+    from moonpool.transfer.regions import Region, RemoteRegion
+    from moonpool.transfer.results import Message, Priority, TransferFailure, TransferResult
     from moonpool.types import GroupRule, Match, PutResult, ReadResult, Reason, Status, Tier
 
 _ROOMS = {
@@ -44,6 +49,11 @@ _ROOMS = {
     "moonpool.pool.connect": ("connect",),
     "moonpool.pool.values": ("Pieces",),
     "moonpool.pool.views": ("Views",),
+    "moonpool.transfer.engine": ("TransferEngine",),
+    "moonpool.transfer.operations": ("Read", "Write"),
+    "moonpool.transfer.peer": ("Transfer", "TransferPeer"),
+    "moonpool.transfer.regions": ("Region", "RemoteRegion"),
+    "moonpool.transfer.results": ("Message", "Priority", "TransferFailure", "TransferResult"),
     "moonpool.types": ("GroupRule", "Match", "PutResult", "ReadResult", "Reason", "Status", "Tier"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
@@ -56,20 +66,31 @@ __all__ = [
     "IdentityError",
     "Layout",
     "Match",
+    "Message",
     "MoonpoolError",
     "PeerUnavailable",
     "Pieces",
     "Pool",
+    "Priority",
     "ProtocolError",
     "PutResult",
+    "Read",
     "ReadResult",
     "Reason",
+    "Region",
+    "RemoteRegion",
     "Status",
     "Tags",
     "Tier",
+    "Transfer",
+    "TransferEngine",
+    "TransferFailure",
+    "TransferPeer",
+    "TransferResult",
     "UsageError",
     "VersionMismatch",
     "Views",
+    "Write",
     "connect",
 ]
 

@@ -270,6 +270,82 @@ class DirectoryServer:
     def counters(self) -> dict[str, int]: ...
     def check_integrity(self) -> str: ...
 
+@final
+class TransferOutcome:
+    failures: list[tuple[int, int, bool]]  # operation, reason, may be applied later
+    checksums: list[int]  # one per operation, where they were asked for
+    message_reason: int
+
+@final
+class Transfer:
+    @property
+    def done(self) -> bool: ...
+    def wait(self, timeout_ms: int) -> bool:
+        """False: still under way."""
+    def watch(self, ticket: int) -> None:
+        """Post the ticket to the engine's completion queue when it is done."""
+    def outcome(self, checksum: bool, /) -> TransferOutcome:
+        """Only when done."""
+
+@final
+class TransferPeer:
+    """items: (write, token, bytes of the remote region, writable, offsets, local addresses, lengths), the last three
+    Numbers of one length. IndexError for memory outside its region, here or there; nothing has moved then."""
+    def connect(self, timeout_ms: int) -> tuple[int, str]: ...
+    def run(
+        self,
+        items: Sequence[tuple[bool, bytes, int, bool, Numbers, Numbers, Numbers]],
+        *,
+        priority: int,
+        timeout_ms: int,
+        message: bytes,
+        checksum: bool,
+    ) -> TransferOutcome: ...
+    def run_one(
+        self,
+        write: bool,
+        remote: tuple[bytes, int, bool],
+        offset: int,
+        address: int,
+        length: int,
+        timeout_ms: int,
+        /,
+    ) -> tuple[int, bool]:
+        """(reason, may be applied later) of a single operation."""
+    def submit(
+        self,
+        items: Sequence[tuple[bool, bytes, int, bool, Numbers, Numbers, Numbers]],
+        *,
+        priority: int,
+        timeout_ms: int,
+        message: bytes,
+        checksum: bool,
+    ) -> Transfer: ...
+    def probe(self, timeout_ms: int) -> int: ...
+    def rails(self) -> list[dict[str, Any]]: ...
+    def transports(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+@final
+class TransferEngine:
+    def __init__(self, *, name: str, secret: bytes, limits: dict[str, int]) -> None: ...
+    def add_region(self, address: int, length: int, writable: bool) -> bytes:
+        """Its token."""
+    def remove_region(self, token: bytes, timeout_ms: int) -> bool:
+        """False: somebody is still inside."""
+    def is_region_free(self, token: bytes, /) -> bool: ...
+    def listen(self, addresses: list[str]) -> list[str]: ...
+    def peer(
+        self, routes: Sequence[tuple[str, str]], *, secret: bytes, name: str, limits: dict[str, int]
+    ) -> TransferPeer: ...
+    def take_message(self, timeout_ms: int) -> tuple[str, bytes] | None: ...
+    def watch_messages(self, ticket: int, /) -> None: ...
+    def take_completed(self) -> list[int]: ...
+    @property
+    def completion_descriptor(self) -> int: ...
+    def counters(self) -> dict[str, int]: ...
+    def close(self) -> None: ...
+
 # The pure structures, for property tests, simulators and benchmarks. -----------------------------------------
 
 @final

@@ -21,7 +21,7 @@ TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
 EXAMPLES = [
     (name, code) for name, text in TEXTS.items() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 ]
-SECTIONS = ("node", "directory", "client", "connector", "telemetry")
+SECTIONS = ("node", "directory", "client", "transfer", "connector", "telemetry")
 
 
 def found(pattern: str) -> set[tuple[str, str]]:

@@ -5,7 +5,8 @@ import pytest
 
 from moonpool.errors import UsageError
 from moonpool.pool.regions import Regions
-from moonpool.pool.values import Pieces, batch_of, batch_of_pieces, span_of
+from moonpool.pool.values import Pieces, batch_of, batch_of_pieces
+from moonpool.transfer.memory import span_of
 
 
 def bytes_at(address: int, length: int) -> bytes:

@@ -23,6 +23,7 @@ from moonpool.config.settings import (
     NodeLimits,
     NodeSettings,
     TelemetrySettings,
+    TransferSettings,
     native_limits,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "NodeSettings",
     "Setting",
     "TelemetrySettings",
+    "TransferSettings",
     "choose_arena_bytes",
     "choose_segment_bytes",
     "http_token",

@@ -209,6 +209,35 @@ class ClientSettings(Struct, frozen=True, forbid_unknown_fields=True):
     match_budget_ms: Annotated[int, Meta(ge=1, le=1_000, description="a look-up; no answer by then is no hit")] = 2
 
 
+class TransferSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`moonpool.TransferEngine`, and rails between nodes and clients."""
+
+    timeout_ms: Annotated[int, Meta(ge=1, le=600_000, description="a transfer that is not done by then has failed")] = (
+        10_000
+    )
+    connect_timeout_ms: Annotated[int, Meta(ge=1, le=60_000, description="one try to connect a rail")] = 2_000
+    slice_bytes: Annotated[
+        int, Meta(ge=64 * KIB, le=64 * MIB, description="longer operations are cut into slices of so much")
+    ] = 1 * MIB
+    inflight_bytes: Annotated[
+        int, Meta(ge=64 * KIB, le=GIB, description="under way on one rail and not acknowledged")
+    ] = 4 * MIB
+    stall_ms: Annotated[
+        int, Meta(ge=10, le=60_000, description="a rail without progress for so long is given up for another")
+    ] = 500
+    silence_ms: Annotated[
+        int, Meta(ge=50, le=600_000, description="a peer that is silent in the middle of a slice is dropped")
+    ] = 10_000
+    handshake_ms: Annotated[int, Meta(ge=50, le=60_000, description="time to prove knowledge of the secret")] = 2_000
+    rail_thread_count: Annotated[int, Meta(ge=1, le=64, description="threads that serve rails of peers")] = 2
+    rail_count: Annotated[int, Meta(ge=1, le=65_536, description="rails of peers at a time")] = 256
+    region_count: Annotated[int, Meta(ge=1, le=2**20, description="registered regions")] = 4_096
+    message_count: Annotated[int, Meta(ge=1, le=2**20, description="messages that wait for the program")] = 1_024
+    transfer_count: Annotated[
+        int, Meta(ge=1, le=2**20, description="transfers to one peer that are submitted and not done")
+    ] = 4_096
+
+
 class ConnectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Connectors inside engines."""
 
@@ -291,6 +320,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     directory: DirectorySettings = field(default_factory=DirectorySettings)
     conductor: ConductorSettings = field(default_factory=ConductorSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
     connector: ConnectorSettings = field(default_factory=ConnectorSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
 

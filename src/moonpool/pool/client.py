@@ -16,8 +16,9 @@ from moonpool.pool.lookup import FULL_ATTENTION, Lookup
 from moonpool.pool.options import BlockOptions, PutOptions, WaitOptions, checked
 from moonpool.pool.regions import Regions, require_disjoint
 from moonpool.pool.results import Holder, ObjectInfo, put_results, read_results
-from moonpool.pool.values import Batch, Pieces, Value, batch_of, batch_of_pieces, numbers, span_of
+from moonpool.pool.values import Batch, Pieces, Value, batch_of, batch_of_pieces, numbers
 from moonpool.pool.views import Views
+from moonpool.transfer.memory import span_of
 from moonpool.types import Reason
 
 if TYPE_CHECKING:
