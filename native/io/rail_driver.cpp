@@ -13,7 +13,6 @@
 namespace moonpool {
 namespace {
 
-constexpr std::uint64_t spin_us = 20;          // before a leader sleeps
 constexpr std::uint64_t wait_us_max = 50'000;  // a leader looks at the time at least so often
 constexpr std::size_t job_count_max = 1'024;   // of one rail
 constexpr std::uint64_t fair_turn = 8;         // each such pick goes to the batch that came first, whatever it is
@@ -155,10 +154,11 @@ void RailClient::Driver::lead(const RailBatch* own) {
     const bool moved = step(now_us);
     if (own != nullptr ? own->done() : active_.empty() && !has_incoming_.load(std::memory_order_acquire)) { return; }
     if (moved) {
+      if (idle_since_us != 0) { spin_.ended(now_us - idle_since_us); }
       idle_since_us = 0;
     } else if (idle_since_us == 0) {
       idle_since_us = now_us;
-    } else if (now_us > idle_since_us + spin_us) {
+    } else if (!spin_.goes_on(idle_since_us, now_us)) {
       wait_for_something();
     }
   }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "io/rail_link.hpp"
+#include "io/spin.hpp"
 
 namespace moonpool {
 
@@ -65,6 +66,7 @@ class RailClient::Driver {
   std::vector<RailLink::Ended> ended_;
   std::uint64_t pick_count_ = 0;
   std::size_t next_link_ = 0;
+  Spin spin_{150};
 
   std::atomic<bool> has_incoming_{false};
   std::atomic<bool> forgetting_failures_{false};
