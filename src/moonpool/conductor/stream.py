@@ -236,10 +236,9 @@ class EventStream:
         return [*self._forget("messages were lost"), self._apply(number, payload)]
 
     def _maybe_restarted(self, number: int, payload: bytes, now_ms: float) -> list[Action]:
-        if self._has_replay:  # the replay shows whether it is another publisher, and has what waited
+        if self._has_replay:  # the replay shows whether it is another publisher
             self._verified = False
             self._live = number
-            self._drop_waiting()
             self._wait(number, payload)
             return self._ask(now_ms)
         self.counters.restarts += 1
