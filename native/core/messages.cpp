@@ -19,7 +19,8 @@ bool decode_request(MessageType type, ConstBytes payload) {
     case MessageType::put_inline: return decodes<PutInline>(payload);
     case MessageType::write: return decodes<Write>(payload);
     case MessageType::hold: return decodes<Hold>(payload);
-    case MessageType::release: return decodes<Release>(payload);
+    case MessageType::release:
+    case MessageType::touched: return decodes<Release>(payload);
     case MessageType::read: return decodes<Read>(payload);
     case MessageType::exists:
     case MessageType::remove:

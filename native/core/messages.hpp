@@ -37,6 +37,7 @@ enum class MessageType : std::uint16_t {
   arena = 23,       // reply: ArenaReply with one file descriptor (SCM_RIGHTS)
   events = 24,      // owner to directory; reply: EventsReply
   goodbye = 25,     // orderly end: nothing of mine is in use any more; one way
+  touched = 27,     // Release's layout: what a reader of the catalogue has used without a hold; one way
   damaged = 26,  // Keys: a reader found bytes that do not fit their checksum; the node looks itself; reply: Outcomes
   reply_bit = 0x100,
   error = 0x1ff,  // reply to anything: ErrorReply, then the connection is closed

@@ -153,8 +153,11 @@ struct ListReply {
   [[nodiscard]] static std::optional<ListReply> decode(Reader& from);
 };
 
+// Asks for the catalogue in place of an arena: see core/catalogue.hpp.
+inline constexpr std::uint32_t catalogue_arena = 0xffff'ffff;
+
 struct ArenaRequest {
-  std::uint32_t arena_index = 0;
+  std::uint32_t arena_index = 0;  // or catalogue_arena
   bool writable = false;
   void encode(Writer& into) const;
   [[nodiscard]] static std::optional<ArenaRequest> decode(Reader& from);

@@ -110,6 +110,8 @@ void ObjectTable::expire(std::uint64_t now_ms, std::uint32_t count_max) {
 
 void ObjectTable::take_events(std::vector<Event>& into) { take(state_->events, into); }
 
+void ObjectTable::take_residencies(std::vector<Residency>& into) { take(state_->residencies, into); }
+
 void ObjectTable::take_freed(std::vector<Extent>& into) { take(state_->freed, into); }
 
 std::uint64_t ObjectTable::snapshot(std::uint64_t cursor, std::uint32_t count_max, std::vector<Event>& into) const {

@@ -67,6 +67,17 @@ struct Event {
   Reason reason = Reason::none;  // removed: evicted, expired, removed, damaged
 };
 
+// An object that came into sight or went out of it, for whoever keeps account of where things lie.
+struct Residency {
+  bool visible = false;
+  bool expires = false;
+  std::uint32_t checksum = 0;
+  std::uint64_t tenant_id = 0;
+  Digest digest;
+  Generation generation = 0;
+  Extent extent;
+};
+
 struct TableStats {
   std::uint64_t capacity_bytes, used_bytes, committed_bytes, reserved_bytes, held_bytes, pinned_bytes,
       quarantined_bytes;
@@ -107,6 +118,9 @@ class ObjectTable {
   Outcome release(ConnectionId connection, Generation generation);
   // Copy holds whose deadline passed stop protecting: their readers re-check the generation.
   void revoke_holds(std::uint64_t now_ms);
+  // Somebody read the visible object of that generation without a hold: it is used now, as by hold(). A miss when it
+  // is out of sight.
+  HoldResult touch(Generation generation, std::uint64_t tenant_id);
   // Holds nothing, touches nothing.
   HoldResult peek(const Digest& digest, std::string_view key, std::uint64_t tenant_id, std::uint64_t now_ms);
 
@@ -140,6 +154,8 @@ class ObjectTable {
   [[nodiscard]] Reason why(const Digest& digest) const;
   // Appends what happened since the last call. Events and freed extents pile up until they are taken.
   void take_events(std::vector<Event>& into);
+  // Appends what came into sight and went out of it since the last call, clear() included.
+  void take_residencies(std::vector<Residency>& into);
   // Appends the extents whose space went back to the allocator since the last call; some may be in use again.
   void take_freed(std::vector<Extent>& into);
   // Visible objects from cursor on, at most count_max slots looked at; returns the next cursor, 0 at the end.

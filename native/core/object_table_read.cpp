@@ -112,6 +112,17 @@ void ObjectTable::revoke_holds(std::uint64_t now_ms) {
   }
 }
 
+HoldResult ObjectTable::touch(Generation generation, std::uint64_t tenant_id) {
+  TableState& state = *state_;
+  const Slot slot = state.find_generation(generation);
+  if (slot == no_slot || state.objects[slot].stage != Stage::committed) return missed(Reason::none);
+  const Slot unit = state.objects[slot].unit;
+  if (!state.units[unit].visible || state.units[unit].tenant_id != tenant_id) return missed(Reason::none);
+  state.touch(unit);
+  ++state.counts.hit_total;
+  return hit(state, slot);
+}
+
 HoldResult ObjectTable::peek(const Digest& digest, std::string_view key, std::uint64_t tenant_id,
                              std::uint64_t now_ms) {
   Reason reason = Reason::none;

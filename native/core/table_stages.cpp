@@ -137,6 +137,7 @@ void TableState::drop_member(Slot slot, Reason reason, bool announce) {
   Object& object = objects[slot];
   Unit& unit = units[object.unit];
   if (unit.visible && announce) events.push_back(event_of(slot, EventKind::removed, reason));
+  if (unit.visible) residencies.push_back(residency_of(slot, false));
   why_log.record(object.digest, reason);
   count_drop(reason);
   const std::uint64_t bytes = object.space_bytes();

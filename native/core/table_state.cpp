@@ -112,6 +112,19 @@ Event TableState::event_of(Slot slot, EventKind kind, Reason reason) const {
   return event;
 }
 
+Residency TableState::residency_of(Slot slot, bool visible) const {
+  const Unit& unit = units[objects[slot].unit];
+  Residency residency;
+  residency.visible = visible;
+  residency.expires = unit.expires_at_ms != 0;
+  residency.checksum = objects[slot].checksum;
+  residency.tenant_id = unit.tenant_id;
+  residency.digest = objects[slot].digest;
+  residency.generation = generation_of(slot);
+  residency.extent = objects[slot].extent();
+  return residency;
+}
+
 void TableState::touch(Slot unit) {
   units[unit].last_use = ++use_count;
   if (!evictable.contains(unit)) return;
@@ -161,6 +174,7 @@ void TableState::show(Slot first) {
     unit.visible = true;
     for (Slot member = unit.members; member != no_slot; member = objects[member].unit_link.after) {
       events.push_back(event_of(member, EventKind::stored, Reason::none));
+      residencies.push_back(residency_of(member, true));
     }
     for (Slot child = unit.first_child; child != no_slot; child = units[child].sibling_after) waiting.push_back(child);
   }

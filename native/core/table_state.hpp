@@ -94,6 +94,7 @@ struct TableState {
   [[nodiscard]] Reason why_invisible(const Unit& unit) const;
   [[nodiscard]] Tag tag_of(Slot slot) const;
   [[nodiscard]] Event event_of(Slot slot, EventKind kind, Reason reason) const;
+  [[nodiscard]] Residency residency_of(Slot slot, bool visible) const;
 
   // Use and order ----------------------------------------------------------------------------------------
   void touch(Slot unit);
@@ -160,6 +161,7 @@ struct TableState {
 
   WhyLog why_log;
   std::vector<Event> events;
+  std::vector<Residency> residencies;
   std::vector<Extent> freed;
   TableStats counts{};
   std::vector<Slot> doomed;   // scratch of drop_unit

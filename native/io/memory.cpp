@@ -96,6 +96,14 @@ MutableBytes Mapping::mutable_bytes(std::uint64_t offset, std::uint64_t length) 
   return MutableBytes(static_cast<std::byte*>(start_), byte_count_).subspan(offset, length);
 }
 
+std::span<const std::uint64_t> Mapping::words() const {
+  return {static_cast<const std::uint64_t*>(start_), byte_count_ / sizeof(std::uint64_t)};
+}
+
+std::span<std::uint64_t> Mapping::mutable_words() {
+  return {static_cast<std::uint64_t*>(start_), byte_count_ / sizeof(std::uint64_t)};
+}
+
 void Mapping::store_u64(std::uint64_t offset, std::uint64_t value) {
   auto* cell = reinterpret_cast<std::uint64_t*>(mutable_bytes(offset, sizeof value).data());
   std::atomic_ref<std::uint64_t>(*cell).store(value, std::memory_order_seq_cst);

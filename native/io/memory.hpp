@@ -35,6 +35,9 @@ class Mapping {
   // Throws std::out_of_range when the range does not lie inside the mapping.
   [[nodiscard]] ConstBytes bytes(std::uint64_t offset, std::uint64_t length) const;
   [[nodiscard]] MutableBytes mutable_bytes(std::uint64_t offset, std::uint64_t length);
+  // The whole of it; a rest that fills no word is left away.
+  [[nodiscard]] std::span<const std::uint64_t> words() const;
+  [[nodiscard]] std::span<std::uint64_t> mutable_words();
   // Both order the surrounding accesses: what was stored before is seen by whoever loads the value.
   void store_u64(std::uint64_t offset, std::uint64_t value);
   [[nodiscard]] std::uint64_t load_u64(std::uint64_t offset) const;

@@ -5,6 +5,7 @@
 
 #include "core/checksum.hpp"
 #include "io/batch.hpp"
+#include "io/node_direct.hpp"
 
 namespace moonpool {
 
@@ -80,15 +81,18 @@ NodeClient::NodeClient(PeerOptions options, bool shared_memory, std::uint32_t ra
 ReadReport NodeClient::ask_about(MessageType verb, std::span<const std::string_view> keys, Deadline deadline) {
   ReadReport report;
   report.items.resize(keys.size());
+  const Session::Opened opened = peer_.session(deadline);
+  if (verb == MessageType::exists && opened.session && uses_shared_memory(*opened.session)) {
+    find_directly(*opened.session, {keys, {}, deadline}, report);
+  }
   std::vector<std::size_t> waiting;
   for (std::size_t index = 0; index < keys.size(); ++index) {
     if (keys[index].size() > key_bytes_max) {
       report.items[index].reason = Reason::key_too_long;
-    } else {
+    } else if (report.items[index].status != Status::hit) {
       waiting.push_back(index);
     }
   }
-  const Session::Opened opened = peer_.session(deadline);
   Reason failure = opened.reason;
   Windows windows(std::move(waiting));
   while (!windows.empty()) {
@@ -100,6 +104,15 @@ ReadReport NodeClient::ask_about(MessageType verb, std::span<const std::string_v
     }
   }
   return report;
+}
+
+void NodeClient::find_directly(Session& session, const Question& question, ReadReport& report) {
+  DirectReader reader(session, peer_.options().secret, question.deadline);
+  if (!reader.usable()) { return; }
+  reader.prepare(question.keys);
+  for (std::size_t index = 0; index < question.keys.size(); ++index) {
+    (void)reader.find(index, report.items[index]);
+  }
 }
 
 Reason NodeClient::ask_window(Session& session, MessageType verb, const Question& question, ReadReport& report) {

@@ -137,6 +137,7 @@ class NodeClient {
     std::span<const std::size_t> window;
     Deadline deadline;
   };
+  void find_directly(Session& session, const Question& question, ReadReport& report);
   Reason ask_window(Session& session, MessageType verb, const Question& question, ReadReport& report);
 
   PeerClient peer_;

@@ -3,6 +3,7 @@
 
 #include "core/checksum.hpp"
 #include "io/batch.hpp"
+#include "io/node_direct.hpp"
 #include "io/piece_copy.hpp"
 #include "io/segment.hpp"
 
@@ -27,11 +28,11 @@ class GetRun {
 
   void run(bool view) {
     std::vector<std::size_t> waiting;
-    waiting.reserve(keys_.size());
+    read_directly();
     for (std::size_t index = 0; index < keys_.size(); ++index) {
       if (keys_[index].size() > key_bytes_max) {
         report_.items[index].reason = Reason::key_too_long;
-      } else {
+      } else if (report_.items[index].status != Status::hit) {
         waiting.push_back(index);
       }
     }
@@ -53,6 +54,8 @@ class GetRun {
 
  protected:
   [[nodiscard]] virtual std::uint64_t value_bytes(std::size_t index) const = 0;
+  // Reads what needs no message.
+  virtual void read_directly() {}
   // Uses the held object. True: its hold is kept by somebody; else it is released with the others.
   virtual bool use(std::size_t index, const HoldResult& held) = 0;
   // Where a value from another host is to go; empty: nowhere, and its result says why.
@@ -93,10 +96,6 @@ class GetRun {
       message.keys.push_back(key_ref(client_.peer(), *session_, keys_[index]));
       session_->post(MessageType::damaged, message);  // the node looks itself
     }
-  }
-
-  static bool is_still_there(const Mapping& mapping, const HoldResult& held) {
-    return mapping.load_u64(held.extent.offset - object_header_bytes + object_header::generation_at) == held.generation;
   }
 
   NodeClient& client_;
@@ -191,6 +190,18 @@ class CopyRun final : public GetRun {
  private:
   [[nodiscard]] std::uint64_t value_bytes(std::size_t index) const override { return values_.lengths[index]; }
 
+  void read_directly() override {
+    if (!client_.uses_shared_memory(*session_)) { return; }
+    DirectReader reader(*session_, client_.peer().options().secret, deadline_);
+    if (!reader.usable()) { return; }
+    reader.prepare(keys_);
+    for (std::size_t index = 0; index < keys_.size(); ++index) {
+      if (reader.copy(index, values_.pieces_of(index), values_.lengths[index], report_.items[index])) {
+        report_.byte_count += values_.lengths[index];
+      }
+    }
+  }
+
   bool use(std::size_t index, const HoldResult& held) override {
     if (!target(index, held).empty()) { copy(index, held); }
     return false;
@@ -213,7 +224,7 @@ class CopyRun final : public GetRun {
       reason = arena.reason;
       if (arena.mapping) {
         scatter.next(arena.mapping->bytes(held.extent.offset, held.extent.length));
-        still_there = is_still_there(*arena.mapping, held);
+        still_there = is_still_there(*arena.mapping, held.extent, held.generation);
       }
     } else {
       reason = read_over_socket(held, [&](ConstBytes bytes) { scatter.next(bytes); });
@@ -258,7 +269,7 @@ class ViewRun final : public GetRun {
     const ConstBytes bytes = arena.mapping->bytes(held.extent.offset, held.extent.length);
     if (verify_ && !session_->verified().contains(held.generation)) {
       if (crc32c(bytes) != held.checksum) {
-        mismatch(index, is_still_there(*arena.mapping, held));
+        mismatch(index, is_still_there(*arena.mapping, held.extent, held.generation));
         return false;
       }
       session_->verified().add(held.generation);

@@ -162,7 +162,11 @@ void NodeService::arena(Connection& connection, const Frame& frame) {
   const ArenaRequest request = decoded<ArenaRequest>(frame);
   const std::vector<std::uint64_t> sizes = segment_.arena_bytes();
   ArenaReply answer;
-  if (request.arena_index >= sizes.size()) {
+  if (request.arena_index == catalogue_arena && !request.writable) {
+    answer.outcome = {Status::done, Reason::none};
+    answer.bytes = catalogue_.byte_count();
+    connection.stream.attach(catalogue_.lend());
+  } else if (request.arena_index >= sizes.size()) {
     answer.outcome = {Status::refused, Reason::bad_request};
   } else {
     answer.outcome = {Status::done, Reason::none};

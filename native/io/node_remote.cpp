@@ -100,12 +100,7 @@ std::vector<RemoteMoved> NodeRails::move(std::span<const RemoteValue> values, bo
 }
 
 std::vector<RailStatus> NodeRails::status() {
-  State& current = state();
-  std::shared_ptr<RailClient> rails;
-  {
-    const std::lock_guard lock(current.mutex);
-    rails = current.client;
-  }
+  const std::shared_ptr<RailClient> rails = possible() ? client() : nullptr;
   return rails ? rails->status() : std::vector<RailStatus>{};
 }
 

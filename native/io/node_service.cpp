@@ -6,6 +6,7 @@
 
 #include "io/authorize.hpp"
 #include "io/clock.hpp"
+#include "io/handshake.hpp"
 #include "io/serve.hpp"
 
 namespace moonpool {
@@ -16,6 +17,15 @@ constexpr std::uint32_t expire_count_max = 4'096;
 constexpr std::uint64_t index_entries_per_object = 2;  // a digest and, where tagged, a block
 
 constexpr std::string_view default_tenant = "default";
+constexpr std::uint64_t catalogue_bytes_per_object = 4'096;  // what is smaller in great number is not all listed
+
+std::string_view home_tenant_of(const NodeOptions& options) {
+  return options.tenants.empty() ? default_tenant : std::string_view(options.tenants.front());
+}
+
+std::uint64_t listed_object_count(const NodeOptions& options) {
+  return std::min(options.limits.table.object_count_max, options.segment_bytes / catalogue_bytes_per_object);
+}
 
 }  // namespace
 
@@ -26,6 +36,8 @@ NodeService::NodeService(EventLoop& loop, const NodeOptions& options, Segment& s
       segment_(segment),
       populated_bytes_(populated_bytes),
       table_(segment.arena_bytes(), options.limits.table),
+      catalogue_(options.identity.name, listed_object_count(options),
+                 tenant_id_of(options.identity.secret, home_tenant_of(options))),
       index_(options.limits.table.object_count_max * index_entries_per_object),
       self_(index_.add_holder()),
       server_(loop, options.identity, options.limits.server, *this),
@@ -84,6 +96,9 @@ void NodeService::invalidate_freed() {
 
 void NodeService::settle() {
   invalidate_freed();
+  table_.take_residencies(residencies_);
+  catalogue_.apply(residencies_);
+  residencies_.clear();
   table_.take_events(events_);
   if (events_.empty()) { return; }
   (void)index_.apply(self_, events_);
@@ -103,7 +118,7 @@ void NodeService::admit(Connection& connection) {
   if (!tenants.empty() && std::find(tenants.begin(), tenants.end(), principal.tenant) == tenants.end()) {
     throw Refusal{Reason::access_denied, "refused_tenant", "tenant '" + principal.tenant + "' may not use this node"};
   }
-  principal.home_tenant = principal.tenant == (tenants.empty() ? default_tenant : std::string_view(tenants.front()));
+  principal.home_tenant = principal.tenant == home_tenant_of(options_);
   principal.shared_memory =
       principal.home_tenant && connection.peer.user_id == ::geteuid() && connection.peer.process.open();
 }
@@ -160,6 +175,7 @@ void NodeService::serve_object_verb(Connection& connection, const Frame& frame) 
     case MessageType::write: return write(connection, frame);
     case MessageType::hold: return hold(connection, frame);
     case MessageType::release: return release(connection, frame);
+    case MessageType::touched: return touched(connection, frame);
     case MessageType::read: return read(connection, frame);
     case MessageType::exists: return exists(connection, frame);
     case MessageType::remove:

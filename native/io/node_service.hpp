@@ -12,6 +12,7 @@
 #include "io/publisher.hpp"
 #include "io/rail_server.hpp"
 #include "io/segment.hpp"
+#include "io/shared_catalogue.hpp"
 
 namespace moonpool {
 
@@ -57,6 +58,7 @@ class NodeService final : public Service {
   void write(Connection& connection, const Frame& frame);
   void hold(Connection& connection, const Frame& frame);
   void release(Connection& connection, const Frame& frame);
+  void touched(Connection& connection, const Frame& frame);
   void read(Connection& connection, const Frame& frame);
   void exists(Connection& connection, const Frame& frame);
   void change_keys(Connection& connection, const Frame& frame);  // remove, pin, unpin
@@ -91,6 +93,7 @@ class NodeService final : public Service {
   Segment& segment_;
   const std::atomic<std::uint64_t>& populated_bytes_;
   ObjectTable table_;
+  SharedCatalogue catalogue_;
   BlockIndex index_;
   HolderId self_;
   FrameServer server_;
@@ -109,6 +112,7 @@ class NodeService final : public Service {
   std::uint64_t stored_bytes_ = 0;
   std::vector<Extent> freed_;
   std::vector<Event> events_;
+  std::vector<Residency> residencies_;
 };
 
 }  // namespace moonpool

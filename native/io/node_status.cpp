@@ -11,7 +11,7 @@ namespace {
 constexpr std::array verb_names = {"",      "hello", "authenticate", "reserve", "commit",  "abort",  "put_inline",
                                    "write", "hold",  "release",      "read",    "exists",  "remove", "pin",
                                    "unpin", "clear", "why",          "list",    "match",   "locate", "describe",
-                                   "stat",  "ping",  "arena",        "events",  "goodbye", "damaged"};
+                                   "stat",  "ping",  "arena",        "events",  "goodbye", "damaged", "touched"};
 
 const char* transport_of(const Connection& connection) {
   if (connection.principal.shared_memory) { return "shared_memory"; }
@@ -40,6 +40,8 @@ CounterMap NodeService::counters() const {
   all["rail_count"] = rails_.rail_count();
   all["bytes_read_total"] = read_bytes_;
   all["bytes_stored_total"] = stored_bytes_;
+  all["catalogue_entry_count"] = catalogue_.entry_count();
+  all["catalogue_unlisted_total"] = catalogue_.unlisted_count();
   all["connection_count"] = server_.connections().size();
   all["departed_count"] = server_.departed_count();
   return all;

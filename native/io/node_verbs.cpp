@@ -219,6 +219,16 @@ void NodeService::release(Connection& connection, const Frame& frame) {
   }
 }
 
+// Read by way of the catalogue. What went out of sight since was read all the same.
+void NodeService::touched(Connection& connection, const Frame& frame) {
+  const Release request = decoded<Release>(frame);
+  if (!is_current(request.incarnation)) { return; }
+  for (const Generation generation : request.generations) {
+    const HoldResult found = table_.touch(generation, connection.principal.tenant_id);
+    if (found.status == Status::hit) { count_read(connection, found); }
+  }
+}
+
 void NodeService::read(Connection& connection, const Frame& frame) {
   const Read request = decoded<Read>(frame);
   ReadReply answer;

@@ -18,6 +18,8 @@ namespace {
 constexpr std::uint64_t spin_us_max = 15;  // an answer often comes sooner than a sleeper wakes
 constexpr std::size_t abandoned_count_max = 4'096;
 constexpr std::size_t post_count_max = 1'024;
+constexpr std::size_t touched_count_max = batch_count_max;
+constexpr std::uint64_t touched_interval_us = 2'000;  // recency may be that late; a message costs more than a read
 constexpr std::size_t unsent_bytes_max = 8U << 20U;
 
 bool may_spin() {
@@ -231,16 +233,23 @@ void Session::take_late(MessageType type, const Frame& frame) {
 void Session::flush_queued() {
   Release message;
   message.incarnation = info_.incarnation;
+  Release touched;
+  touched.incarnation = info_.incarnation;
   std::vector<Post> posts;
   {
     const std::lock_guard lock(queue_mutex_);
     const std::size_t count = std::min<std::size_t>(releases_.size(), batch_count_max);
     message.generations.assign(releases_.end() - static_cast<std::ptrdiff_t>(count), releases_.end());
     releases_.resize(releases_.size() - count);
+    touched.generations.swap(touched_);
+    if (!touched.generations.empty()) { touched_at_us_ = steady_us(); }
     posts.swap(posts_);
   }
   if (!message.generations.empty()) {
     append_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::release), version_}, message);
+  }
+  if (!touched.generations.empty()) {
+    append_frame(stream_.output(), {0, static_cast<std::uint16_t>(MessageType::touched), version_}, touched);
   }
   for (Post& post : posts) { abandoned_.emplace(enqueue(std::move(post.frame)), post.type); }
 }
@@ -267,6 +276,21 @@ void Session::release(std::span<const Generation> generations) noexcept {
     end_turn(turn_.take_if_free());
   } catch (const std::exception&) {
     broken_.store(true);  // no memory to say it: the node lets go when this process ends
+  }
+}
+
+void Session::touched(std::span<const Generation> generations) noexcept {
+  if (!of_this_process() || generations.empty()) { return; }
+  try {
+    {
+      const std::lock_guard lock(queue_mutex_);
+      if (touched_.size() + generations.size() > touched_count_max) { return; }  // the peer is silent
+      touched_.insert(touched_.end(), generations.begin(), generations.end());
+      if (steady_us() < touched_at_us_ + touched_interval_us) { return; }
+    }
+    end_turn(turn_.take_if_free());
+  } catch (const std::exception&) {
+    broken_.store(true);  // no memory to say it
   }
 }
 

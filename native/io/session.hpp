@@ -34,7 +34,6 @@ struct SessionInfo {
   std::uint32_t small_put_bytes_max = 0;
   std::string node_name;
   std::string site;
-  std::string address;  // at which others can reach it
   std::vector<std::uint64_t> arena_bytes;
 };
 
@@ -80,6 +79,8 @@ class Session {
   }
   // Lets go of holds: at once when the connection is free, else with the message under way.
   void release(std::span<const Generation> generations) noexcept;
+  // Tells the node what was read by way of its catalogue: now and then, and with the message under way.
+  void touched(std::span<const Generation> generations) noexcept;
   // Takes late replies without waiting. True: the peer has said something.
   bool drain();
   // The peer has not closed it, and nothing went wrong.
@@ -94,6 +95,8 @@ class Session {
     Reason reason = Reason::none;
   };
   [[nodiscard]] Arena arena(std::uint32_t index, Mapping::Access access, Deadline deadline);
+  // The mapping of the node's catalogue; null when there is none to have.
+  [[nodiscard]] std::shared_ptr<Mapping> catalogue();
 
  private:
   Reason greet(const PeerOptions& options, Deadline deadline, std::string& message);
@@ -115,6 +118,8 @@ class Session {
   [[nodiscard]] bool crowded() const;
   void make_room(Deadline deadline);
   void flush_queued();
+  [[nodiscard]] Arena map(const ArenaRequest& request, Deadline deadline);
+  void take_catalogue(Deadline deadline);
   void keep(const std::shared_ptr<Mapping>& mapping);
   void forget_arenas();
   void begin_heartbeat();
@@ -136,11 +141,14 @@ class Session {
   Reason last_reason_ = Reason::unavailable;
   std::mutex queue_mutex_;          // of what waits for somebody's turn
   std::vector<Generation> releases_;
+  std::vector<Generation> touched_;
+  std::uint64_t touched_at_us_ = 0;  // when touched_ was sent last
   std::vector<Post> posts_;
   Verified verified_;
   std::mutex arenas_mutex_;
   std::vector<std::shared_ptr<Mapping>> readable_;
   std::vector<std::shared_ptr<Mapping>> writable_;
+  std::shared_ptr<Mapping> catalogue_;
   std::unique_ptr<Keeper> keeper_;  // the last members: their threads end first
   std::unique_ptr<Heartbeat> heartbeat_;
 };

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "core/catalogue.hpp"
 #include "io/handshake.hpp"
 #include "io/session.hpp"
 #include "io/socket.hpp"
@@ -29,6 +30,7 @@ Session::Opened Session::open(const PeerOptions& options, Deadline deadline) {
     return {nullptr, reason, message.empty() ? "no welcome from " + where + " in time" : message};
   }
   if (options.address.remote()) { session->begin_heartbeat(); }
+  if (session->info_.shared_memory) { session->take_catalogue(deadline); }
   return {std::move(session), Reason::none, {}};
 }
 
@@ -74,11 +76,9 @@ Reason Session::take_welcome(const Answer& answer, const Digest& proof, std::str
     message = "the peer does not know the secret of this pool";
     return Reason::access_denied;
   }
-  info_ = {welcome->incarnation,         welcome->tenant_id,
-           welcome->connection,          welcome->shared_memory,
-           welcome->small_put_bytes_max, std::string(welcome->node_name),
-           std::string(welcome->site),   std::string(welcome->address),
-           welcome->arena_bytes};
+  info_ = {welcome->incarnation,       welcome->tenant_id,           welcome->connection,
+           welcome->shared_memory,     welcome->small_put_bytes_max, std::string(welcome->node_name),
+           std::string(welcome->site), welcome->arena_bytes};
   readable_.resize(info_.arena_bytes.size());
   writable_.resize(info_.arena_bytes.size());
   return Reason::none;
@@ -91,29 +91,41 @@ Session::Arena Session::arena(std::uint32_t index, Mapping::Access access, Deadl
     const std::lock_guard lock(arenas_mutex_);
     if (known[index]) { return {known[index], Reason::none}; }
   }
-  ArenaRequest request;
-  request.arena_index = index;
-  request.writable = access == Mapping::Access::write;
+  Arena made = map({index, access == Mapping::Access::write}, deadline);
+  if (!made.mapping) { return made; }
+  if (made.mapping->byte_count() != info_.arena_bytes[index]) { return {nullptr, Reason::protocol}; }
+  const std::lock_guard lock(arenas_mutex_);
+  if (!known[index]) {
+    known[index] = made.mapping;
+    keep(made.mapping);
+  }
+  return {known[index], Reason::none};
+}
+
+Session::Arena Session::map(const ArenaRequest& request, Deadline deadline) {
   const Answer answer = call(MessageType::arena, request, deadline);
   if (answer.reason != Reason::none) { return {nullptr, answer.reason}; }
   Reader reader(answer.payload);
   const std::optional<ArenaReply> reply = ArenaReply::decode(reader);
-  if (!reply || reply->outcome.status != Status::done || !answer.file.open() ||
-      reply->bytes != info_.arena_bytes[index]) {
+  if (!reply || reply->outcome.status != Status::done || !answer.file.open() || reply->bytes == 0) {
     return {nullptr, Reason::protocol};
   }
-  std::shared_ptr<Mapping> mapping;
+  const auto access = request.writable ? Mapping::Access::write : Mapping::Access::read;
   try {
-    mapping = std::make_shared<Mapping>(answer.file, reply->bytes, access);
+    return {std::make_shared<Mapping>(answer.file, reply->bytes, access), Reason::none};
   } catch (const std::system_error&) {
     return {nullptr, Reason::unavailable};  // a limit of this process on its address space
   }
+}
+
+void Session::take_catalogue(Deadline deadline) {
+  Arena made = map({catalogue_arena, false}, deadline);
+  if (made.mapping && is_catalogue_word_count(made.mapping->words().size())) { catalogue_ = std::move(made.mapping); }
+}
+
+std::shared_ptr<Mapping> Session::catalogue() {
   const std::lock_guard lock(arenas_mutex_);
-  if (!known[index]) {
-    known[index] = mapping;
-    keep(mapping);
-  }
-  return {known[index], Reason::none};
+  return catalogue_;
 }
 
 void Session::keep(const std::shared_ptr<Mapping>& mapping) {
@@ -149,6 +161,7 @@ void Session::forget_arenas() {
   for (std::vector<std::shared_ptr<Mapping>>* known : {&readable_, &writable_}) {
     for (std::shared_ptr<Mapping>& mapping : *known) { mapping.reset(); }
   }
+  catalogue_.reset();
 }
 
 }  // namespace moonpool

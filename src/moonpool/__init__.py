@@ -21,9 +21,8 @@ if TYPE_CHECKING:
         UsageError,
         VersionMismatch,
     )
-    from moonpool.pool.awaitable import AsyncPool
     from moonpool.pool.client import Pool
-    from moonpool.pool.connect import aconnect, connect
+    from moonpool.pool.connect import connect
     from moonpool.pool.values import Pieces
     from moonpool.pool.views import Views
     from moonpool.transfer.engine import TransferEngine
@@ -47,8 +46,7 @@ _ROOMS = {
         "VersionMismatch",
     ),
     "moonpool.pool.client": ("Pool",),
-    "moonpool.pool.awaitable": ("AsyncPool",),
-    "moonpool.pool.connect": ("aconnect", "connect"),
+    "moonpool.pool.connect": ("connect",),
     "moonpool.pool.values": ("Pieces",),
     "moonpool.pool.views": ("Views",),
     "moonpool.transfer.engine": ("TransferEngine",),
@@ -62,7 +60,6 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "AccessDenied",
-    "AsyncPool",
     "ClosedError",
     "ConfigError",
     "GroupRule",
@@ -94,7 +91,6 @@ __all__ = [
     "VersionMismatch",
     "Views",
     "Write",
-    "aconnect",
     "connect",
 ]
 

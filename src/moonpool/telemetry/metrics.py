@@ -96,6 +96,13 @@ NODE_METRICS: tuple[Declared, ...] = (
     ),
     Declared("moonpool_node_read_bytes_total", "counter", "counters.bytes_read_total", "bytes given to readers"),
     Declared("moonpool_node_written_bytes_total", "counter", "counters.bytes_stored_total", "bytes committed"),
+    Declared("moonpool_node_catalogue_entry_count", "gauge", "counters.catalogue_entry_count", "objects read unasked"),
+    Declared(
+        "moonpool_node_catalogue_unlisted_total",
+        "counter",
+        "counters.catalogue_unlisted_total",
+        "objects that found no place in the catalogue",
+    ),
     Declared("moonpool_node_departed_count", "gauge", "counters.departed_count", "gone clients that may still write"),
     Declared("moonpool_node_misses_total", "counter", "counters.misses_", "reads that missed", ("reason",)),
     Declared("moonpool_node_denied_total", "counter", "counters.denied_", "requests for what is not theirs", ("kind",)),
