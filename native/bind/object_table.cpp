@@ -95,15 +95,19 @@ nb::dict dict_of(const Outcome& outcome) {
   return result;
 }
 
-nb::dict dict_of(const Event& event) {
-  std::array<std::byte, sizeof(Digest)> digest{};
+nb::bytes bytes_of(const Digest& digest) {
+  std::array<std::byte, sizeof(Digest)> bytes{};
   for (unsigned index = 0; index < 8; ++index) {
-    digest[index] = static_cast<std::byte>(event.digest.low >> (8 * index));
-    digest[8 + index] = static_cast<std::byte>(event.digest.high >> (8 * index));
+    bytes[index] = static_cast<std::byte>(digest.low >> (8 * index));
+    bytes[8 + index] = static_cast<std::byte>(digest.high >> (8 * index));
   }
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+nb::dict dict_of(const Event& event) {
   nb::dict result;
   result["kind"] = static_cast<int>(event.kind);
-  result["digest"] = nb::bytes(digest.data(), digest.size());
+  result["digest"] = bytes_of(event.digest);
   result["tenant_id"] = event.tenant_id;
   result["length"] = event.length;
   result["tier_mask"] = event.tier_mask;
@@ -171,6 +175,24 @@ nb::list take_events(ObjectTable& table) {
   return list_of(events);
 }
 
+nb::list take_residencies(ObjectTable& table) {
+  std::vector<Residency> residencies;
+  table.take_residencies(residencies);
+  nb::list result;
+  for (const Residency& residency : residencies) {
+    nb::dict item;
+    item["visible"] = residency.visible;
+    item["expires"] = residency.expires;
+    item["checksum"] = residency.checksum;
+    item["tenant_id"] = residency.tenant_id;
+    item["digest"] = bytes_of(residency.digest);
+    item["generation"] = residency.generation;
+    item["extent"] = dict_of(residency.extent);
+    result.append(item);
+  }
+  return result;
+}
+
 nb::list take_freed(ObjectTable& table) {
   std::vector<Extent> freed;
   table.take_freed(freed);
@@ -228,6 +250,12 @@ void bind_reads(nb::class_<ObjectTable>& table) {
           },
           nb::arg("connection"), nb::arg("generation"))
       .def("revoke_holds", &ObjectTable::revoke_holds, nb::arg("now_ms"))
+      .def(
+          "touch",
+          [](ObjectTable& self, Generation generation, std::uint64_t tenant_id) {
+            return dict_of(self.touch(generation, tenant_id));
+          },
+          nb::arg("generation"), nb::arg("tenant_id") = 0)
       .def(
           "held",
           [](const ObjectTable& self, ConnectionId connection, Generation generation) {
@@ -291,6 +319,7 @@ void bind_object_table(nb::module_& module) {
   bind_changes(table);
   table.def("take_events", &take_events)
       .def("take_freed", &take_freed)
+      .def("take_residencies", &take_residencies)
       .def("snapshot", &snapshot)
       .def("stats", [](const ObjectTable& self) { return dict_of(self.stats()); })
       .def("check_integrity", &ObjectTable::check_integrity);

@@ -330,6 +330,15 @@ class ObjectTableModel:
         self.touch(thing.unit)
         return thing
 
+    def touch_generation(self, generation: int, tenant_id: int) -> Thing | None:
+        """A read without a hold."""
+        thing = self.by_generation(generation)
+        if thing is None or thing not in self.visible().values() or thing.put.tenant_id != tenant_id:
+            return None
+        self.totals["hit"] += 1
+        self.touch(thing.unit)
+        return thing
+
     def release(self, connection: int, generation: int) -> Answer:
         thing = self.by_generation(generation)
         holds = thing.holds.get(connection) if thing is not None else None

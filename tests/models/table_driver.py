@@ -46,6 +46,7 @@ class TableDriver:
         self.model = ObjectTableModel(max(arenas) * PLACE_BYTES, self.limits)
         self.now_ms = 1
         self.told: dict[bytes, dict[str, Any]] = {}  # what a directory would believe after the events so far
+        self.listed: dict[bytes, int] = {}  # generation by digest, as the residencies so far say
         self.generations: list[int] = []
         self.live_bytes: dict[tuple[int, int], int] = {}  # (arena, offset) of every extent given out and not freed
 
@@ -129,6 +130,11 @@ class TableDriver:
         result = self.native.hold(key, connection, deadline_ms, self.now_ms, tenant_id)
         self.check_read(result, self.model.hold(identity, connection, deadline_ms, self.now_ms))
 
+    def touch(self, generation: int, tenant_id: int) -> None:
+        result = self.native.touch(generation, tenant_id)
+        expected = self.model.touch_generation(generation, tenant_id)
+        assert self.answer(result) == ((Status.MISS, Reason.NONE) if expected is None else (Status.HIT, Reason.NONE))
+
     def release(self, connection: int, generation: int) -> None:
         assert self.answer(self.native.release(connection, generation)) == self.model.release(connection, generation)
 
@@ -180,6 +186,7 @@ class TableDriver:
         assert {name: stats[name] for name in expected} == expected
         self.check_space()
         self.check_connections()
+        self.check_residencies()
         self.check_events()
 
     def take_space(self, extent: dict[str, int]) -> None:
@@ -231,6 +238,17 @@ class TableDriver:
         names = ("length", "tenant_id", "namespace_id", "block_hash", "shard_index", "kv_group", "parent_hash")
         for digest, thing in visible.items():
             assert {name: snapshot[digest][name] for name in names} == {n: getattr(thing.put, n) for n in names}
+
+    def check_residencies(self) -> None:
+        """Whoever keeps account of them knows exactly what is visible, and which generation of it."""
+        for residency in self.native.take_residencies():
+            if residency["visible"]:
+                assert residency["digest"] not in self.listed
+                self.listed[residency["digest"]] = residency["generation"]
+            else:
+                assert self.listed.pop(residency["digest"]) == residency["generation"]
+        visible = self.model.visible().items()
+        assert self.listed == {digest_of(*identity): thing.generation for identity, thing in visible}
 
     def told_of(self, event: dict[str, Any], **wanted: Any) -> list[dict[str, Any]]:
         same = {name: event[name] for name in ("tenant_id", "namespace_id", "kv_group")} | wanted

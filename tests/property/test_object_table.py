@@ -21,7 +21,7 @@ MIXED_LENGTHS = [0, 1, 64, 100, 129, 500, 1000]
 ARENAS = [[8], [6, 5], [3, 1, 4], [20], [2]]
 CAPS = [(1000, 1000), (1000, 1000), (4, 3)]
 
-PLAIN_PUTS = st.builds(Put, st.sampled_from([b"a", b"b", b"c", b"d"]), tenant_id=st.sampled_from([0, 7]))
+PLAIN_PUTS = st.builds(Put, st.sampled_from([b"a", b"b", b"c", b"d"]), tenant_id=st.sampled_from([0, 0, 1]))
 BUNDLE_PUTS = st.builds(bundle_member, st.integers(1, 2), st.integers(0, 2), st.sampled_from([2, 2, 2, 1, 3]))
 BLOCK_PUTS = st.builds(
     block,
@@ -129,6 +129,11 @@ class TableMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         self.driver.release(*self.some_hold(data))
+
+    @precondition(lambda self: self.driver.generations)
+    @rule(data=st.data(), tenant_id=st.sampled_from([0, 7]))
+    def touch(self, data: st.DataObject, tenant_id: int) -> None:
+        self.driver.touch(data.draw(st.sampled_from(self.driver.generations)), tenant_id)
 
     @rule()
     def revoke_holds(self) -> None:
@@ -252,6 +257,7 @@ class Walk:
             lambda: driver.quarantine_connection(connection): 1,
             lambda: driver.hold(self.some_identity(True), connection, draw.random() < 0.5): 10,
             lambda: driver.release(*self.some_hold()): 9,
+            lambda: driver.touch(draw.choice(driver.generations or [1 << 32]), draw.choice([0, 0, 1])): 4,
             driver.revoke_holds: 2,
             lambda: driver.peek(self.some_identity(False)): 3,
             lambda: driver.why(self.some_identity(False)): 3,
