@@ -110,9 +110,7 @@ void NodeClient::find_directly(Session& session, const Question& question, ReadR
   DirectReader reader(session, peer_.options().secret, question.deadline);
   if (!reader.usable()) { return; }
   reader.prepare(question.keys);
-  for (std::size_t index = 0; index < question.keys.size(); ++index) {
-    (void)reader.find(index, report.items[index]);
-  }
+  for (std::size_t index = 0; index < question.keys.size(); ++index) { (void)reader.find(index, report.items[index]); }
 }
 
 Reason NodeClient::ask_window(Session& session, MessageType verb, const Question& question, ReadReport& report) {

@@ -8,9 +8,9 @@
 namespace moonpool {
 namespace {
 
-constexpr std::array verb_names = {"",      "hello", "authenticate", "reserve", "commit",  "abort",  "put_inline",
-                                   "write", "hold",  "release",      "read",    "exists",  "remove", "pin",
-                                   "unpin", "clear", "why",          "list",    "match",   "locate", "describe",
+constexpr std::array verb_names = {"",      "hello", "authenticate", "reserve", "commit",  "abort",   "put_inline",
+                                   "write", "hold",  "release",      "read",    "exists",  "remove",  "pin",
+                                   "unpin", "clear", "why",          "list",    "match",   "locate",  "describe",
                                    "stat",  "ping",  "arena",        "events",  "goodbye", "damaged", "touched"};
 
 const char* transport_of(const Connection& connection) {
