@@ -38,8 +38,10 @@ _POLL_S = 0.005
 class ServerProcess:
     """One node or directory under test."""
 
-    def __init__(self, kind: str, folder: Path, flags: Sequence[str]) -> None:
+    def __init__(self, kind: str, folder: Path, flags: Sequence[str], *, prefix: Sequence[str] = ()) -> None:
+        """prefix: a command that runs another one, such as ``ip netns exec NAME``."""
         self.kind = kind
+        self._prefix = list(prefix)
         self.log = folder / f"{kind}.log"
         self._folder = folder
         self._flags = [argument for flag in flags for argument in ("--set", flag)]
@@ -66,7 +68,7 @@ class ServerProcess:
     def start(self, *, wait: bool = True) -> None:
         """Start it and, by default, wait until it is ready. AssertionError with its log when it does not get so."""
         assert not self.running, f"the {self.kind} runs already"
-        command = [sys.executable, "-m", "moonpool", self.kind, "--die-with-parent", *self._flags]
+        command = [*self._prefix, sys.executable, "-m", "moonpool", self.kind, "--die-with-parent", *self._flags]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if wait:
@@ -139,7 +141,8 @@ class ServerProcess:
 class Cluster:
     """A directory and a node on sockets below `folder`, with HTTP on any free ports.
 
-    settings: by their full names, such as {"node.limits.reservation_ms": 500}. As a context manager it starts
+    settings: by their full names, such as {"node.limits.reservation_ms": 500}. node_prefix: a command that runs the
+    node, such as that of an `EmulatedHost`. As a context manager it starts
     both, and kills what is left at the end.
     """
 
@@ -150,6 +153,7 @@ class Cluster:
         segment_bytes: int = SEGMENT_BYTES,
         directory: bool = True,
         settings: Mapping[str, object] | None = None,
+        node_prefix: Sequence[str] = (),
     ) -> None:
         self.folder = Path(folder)
         flags = {
@@ -163,7 +167,7 @@ class Cluster:
         }
         self.flags = [f"{name}={value}" for name, value in flags.items()]
         self.config = config.load(overrides=self.flags)
-        self.node = ServerProcess("node", self.folder, self.flags)
+        self.node = ServerProcess("node", self.folder, self.flags, prefix=node_prefix)
         self.directory: ServerProcess | None = (
             ServerProcess("directory", self.folder, self.flags) if directory else None
         )
