@@ -113,11 +113,27 @@ std::int64_t clear(NodeClient& client, std::uint64_t namespace_id, std::uint64_t
   return count ? static_cast<std::int64_t>(*count) : -1;
 }
 
+nb::list rails_face(NodeClient& client) {
+  nb::list rails;
+  for (const RailStatus& status : client.rails().status()) {
+    nb::dict rail;
+    rail["peer"] = status.peer;
+    rail["state"] = nb::str(status.state);
+    rail["read_bytes"] = status.read_bytes;
+    rail["written_bytes"] = status.written_bytes;
+    rail["failure_count"] = status.failure_count;
+    rails.append(rail);
+  }
+  return rails;
+}
+
 nb::dict info(NodeClient& client) {
   const std::shared_ptr<Session> session = client.peer().last_session();
   const bool shared_memory = session && client.uses_shared_memory(*session);
   const char* const wire = client.peer().options().address.remote() ? "tcp" : "socket";
-  return info_face(client.peer(), shared_memory ? "shared_memory" : session ? wire : "none");
+  nb::dict info = info_face(client.peer(), shared_memory ? "shared_memory" : session ? wire : "none");
+  info["rails"] = rails_face(client);
+  return info;
 }
 
 void bind_life_cycle(nb::class_<NodeClient>& face) {

@@ -48,6 +48,7 @@ nb::dict info_face(PeerClient& peer, const char* transport) {
   info["incarnation"] = known.incarnation;
   info["node"] = known.node_name;
   info["site"] = known.site;
+  info["address"] = known.address;
   info["shared_memory"] = known.shared_memory;
   info["connection"] = known.connection;
   info["tenant_id"] = known.tenant_id;

@@ -70,6 +70,7 @@ void fields(Codec& codec, Like<Welcome> auto& welcome) {
         welcome.warming, welcome.small_put_bytes_max);
   codec.text(welcome.node_name, label_bytes_max);
   codec.text(welcome.site, label_bytes_max);
+  codec.text(welcome.address, address_bytes_max);
   codec(welcome.arena_bytes);
 }
 

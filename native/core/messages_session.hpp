@@ -57,6 +57,7 @@ struct Welcome {
   bool warming = false;        // segment not populated yet, or directory still being told
   std::uint32_t small_put_bytes_max = 0;
   std::string_view node_name{}, site{};
+  std::string_view address{};  // at which others can reach it
   std::vector<std::uint64_t> arena_bytes{};
   void encode(Writer& into) const;
   [[nodiscard]] static std::optional<Welcome> decode(Reader& from);

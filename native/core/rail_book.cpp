@@ -31,6 +31,7 @@ void RailBook::connected(RailIndex rail, std::uint64_t connection, std::uint64_t
   RailRecord& record = rails_[rail];
   record.state = record.failures_in_row == 0 ? RailState::up : RailState::trial;
   record.connection = connection;
+  record.connect_failures_in_row = 0;
   record.connected_us = now_us;
   record.progress_us = now_us;
 }
@@ -41,6 +42,7 @@ void RailBook::failed(RailIndex rail, std::uint64_t now_us) {
       usable(rail) && record.failures_in_row == 0 && now_us - record.connected_us >= healthy_pauses * record.pause_us;
   record.pause_us =
       was_healthy || record.pause_us == 0 ? limits_.pause_us_min : std::min(2 * record.pause_us, limits_.pause_us_max);
+  record.connect_failures_in_row += usable(rail) ? 0 : 1;
   record.state = RailState::paused;
   record.paused_us = now_us;
   record.inflight_bytes = 0;
@@ -74,6 +76,19 @@ void RailBook::finished(RailIndex rail, std::uint64_t length, std::uint64_t star
   } else if (alone) {
     measure_latency(record, length, now_us - started_us);
   }
+}
+
+void RailBook::forget_failures() {
+  for (RailRecord& rail : rails_) {
+    if (rail.state != RailState::paused) { continue; }
+    rail.pause_us = 0;
+    rail.connect_failures_in_row = 0;
+  }
+}
+
+void RailBook::withdrawn(RailIndex rail, std::uint64_t length) {
+  rails_[rail].inflight_bytes -= length;
+  --rails_[rail].inflight_count;
 }
 
 void RailBook::refused(RailIndex rail, std::uint64_t length, std::uint64_t now_us) {
@@ -126,9 +141,9 @@ bool RailBook::any_usable() const {
                      [](const RailRecord& rail) { return rail.state >= RailState::trial; });
 }
 
-bool RailBook::hopeless(std::uint32_t failures_in_row) const {
+bool RailBook::hopeless(std::uint32_t connect_failures_in_row) const {
   return std::all_of(rails_.begin(), rails_.end(), [&](const RailRecord& rail) {
-    return rail.state == RailState::paused && rail.failures_in_row >= failures_in_row;
+    return rail.state == RailState::paused && rail.connect_failures_in_row >= connect_failures_in_row;
   });
 }
 
@@ -150,7 +165,11 @@ bool RailBook::wants_probe(RailIndex rail, std::uint64_t now_us) const {
 std::uint64_t RailBook::stalls_at_us(RailIndex rail) const {
   const RailRecord& record = rails_[rail];
   if (record.inflight_count == 0) { return never_us; }
-  return record.progress_us + std::max(limits_.stall_us_min, limits_.stall_factor * completion_us(rail, 0));
+  const auto others = std::count_if(rails_.begin(), rails_.end(),
+                                    [](const RailRecord& other) { return other.state == RailState::up; }) -
+                      (record.state == RailState::up ? 1 : 0);
+  const std::uint64_t patience_us = std::max(limits_.stall_us_min, limits_.stall_factor * completion_us(rail, 0));
+  return record.progress_us + patience_us * (others > 0 ? 1 : limits_.alone_factor);
 }
 
 void RailBook::excuse_all(std::uint64_t now_us) {

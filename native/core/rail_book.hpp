@@ -25,6 +25,7 @@ struct RailBookLimits {
   std::uint64_t pause_us_min = 100'000;  // after the first failure; doubled by each that follows
   std::uint64_t pause_us_max = 2'000'000;
   std::uint64_t pause_lonely_us_max = 250'000;  // while no other rail is connected
+  std::uint64_t alone_factor = 4;  // the only rail counts as stalled after so much longer: there is nothing to go to
   std::uint64_t probe_every_us = 1'000'000;  // an idle rail's estimate is that old: measure it again
 };
 
@@ -55,6 +56,7 @@ struct RailRecord {
   std::uint64_t finished_bytes = 0, finished_count = 0;
   std::uint64_t failure_count = 0;
   std::uint32_t failures_in_row = 0;  // without a slice gone through in between
+  std::uint32_t connect_failures_in_row = 0;
 };
 
 class RailBook {
@@ -73,14 +75,18 @@ class RailBook {
   void progressed(RailIndex rail, std::uint64_t now_us) { rails_[rail].progress_us = now_us; }
   // A slice of `length` that was started at started_us is applied.
   void finished(RailIndex rail, std::uint64_t length, std::uint64_t started_us, std::uint64_t now_us);
+  // Who asks for a connection by name gets a try at once.
+  void forget_failures();
+  // It was not sent at all.
+  void withdrawn(RailIndex rail, std::uint64_t length);
   // It ended without having been moved: nothing is measured, but the rail works.
   void refused(RailIndex rail, std::uint64_t length, std::uint64_t now_us);
 
   // Connected.
   [[nodiscard]] bool usable(RailIndex rail) const { return rails_[rail].state >= RailState::trial; }
   [[nodiscard]] bool any_usable() const;
-  // Nothing is connected or being connected, and every rail has failed so many times in a row.
-  [[nodiscard]] bool hopeless(std::uint32_t failures_in_row) const;
+  // Nothing is connected or being connected, and connecting has failed so many times in a row for every rail.
+  [[nodiscard]] bool hopeless(std::uint32_t connect_failures_in_row) const;
   // In how many µs length more bytes would be applied.
   [[nodiscard]] std::uint64_t completion_us(RailIndex rail, std::uint64_t length) const;
   // The same times the locality: what rails are compared by.

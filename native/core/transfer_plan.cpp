@@ -53,7 +53,11 @@ std::optional<TransferId> TransferPlan::add(std::span<const PlannedOperation> op
   skip_settled(transfer);
   if (transfer.pending_bytes > 0) { turns_.add(slot, how.priority); }
   const TransferId id = transfer.id;
-  finish_if_complete(slot);
+  if (rails_.hopeless(limits_.connect_attempts_max) && rails_to_connect(now_us).empty()) {
+    (void)end(slot, Reason::unavailable);
+  } else {
+    finish_if_complete(slot);
+  }
   return id;
 }
 
@@ -218,10 +222,30 @@ void TransferPlan::lose_slice(Slot slot) {
     } else {
       Part part = sent.part;
       ++part.attempt;
-      transfer.again.push_back(part);
-      transfer.pending_bytes += part.length;
-      pending_bytes_[static_cast<std::size_t>(transfer.priority)] += part.length;
-      turns_.add(sent.transfer, transfer.priority);
+      send_again(sent.transfer, part);
+    }
+  }
+  end_slice(slot);
+}
+
+void TransferPlan::send_again(Slot slot, const Part& part) {
+  Transfer& transfer = transfers_[slot];
+  transfer.again.push_back(part);
+  transfer.pending_bytes += part.length;
+  pending_bytes_[static_cast<std::size_t>(transfer.priority)] += part.length;
+  turns_.add(slot, transfer.priority);
+}
+
+void TransferPlan::withdrawn(SliceId slice) {
+  const Slot slot = slot_of_slice(slice);
+  if (slot == no_slot) { return; }
+  const Sent& sent = sent_[slot];
+  rails_.withdrawn(sent.rail, sent.part.length);
+  if (sent.transfer != no_slot) {
+    if (transfers_[sent.transfer].operations[sent.part.operation].reason == Reason::none) {
+      send_again(sent.transfer, sent.part);
+    } else {
+      note_unapplied(transfers_[sent.transfer], sent.part);
     }
   }
   end_slice(slot);

@@ -92,11 +92,14 @@ class TransferPlan {
   void connected(RailIndex rail, std::uint64_t connection, std::uint64_t now_us);
   // Not connected (any more): the driver has closed its socket. What was under way on it goes elsewhere.
   void failed(RailIndex rail, std::uint64_t now_us);
+  // Who asks for a connection by name gets a try at once.
+  void forget_failures() { rails_.forget_failures(); }
   // Lost connections on which writes may be under way.
   [[nodiscard]] const std::vector<std::uint64_t>& drops_owed() const { return drops_owed_; }
   void dropped(std::uint64_t connection);
 
-  // nullopt: too many transfers or operations. Operations of no length are done at once.
+  // nullopt: too many transfers or operations. Operations of no length are done at once, and all are at once
+  // unavailable while no rail is to be had.
   [[nodiscard]] std::optional<TransferId> add(std::span<const PlannedOperation> operations, const PlannedTransfer& how,
                                               std::uint64_t now_us);
   // It ends now; its operations that are not done fail for this reason. What is returned is under way: its memory is
@@ -113,6 +116,9 @@ class TransferPlan {
   void finished(SliceId slice, std::uint64_t now_us);
   // The peer said no: the operation fails for this reason and is tried nowhere else. The rail is healthy.
   void refused(SliceId slice, Reason reason, std::uint64_t now_us);
+
+  // The slice was not sent at all: it waits again.
+  void withdrawn(SliceId slice);
 
   // Rails on which nothing has moved for too long, or with a slice that another rail would long have moved.
   [[nodiscard]] std::vector<RailIndex> stalled(std::uint64_t now_us);
@@ -193,6 +199,7 @@ class TransferPlan {
   void take_part(Transfer& transfer, std::uint64_t length);
   void end_slice(Slot slot);
   void lose_slice(Slot slot);
+  void send_again(Slot transfer, const Part& part);
   void note_unapplied(Transfer& transfer, const Part& part) const;
   void fail_operation(Slot transfer, std::uint32_t operation, Reason reason);
   void settle(Slot transfer, std::uint32_t operation);

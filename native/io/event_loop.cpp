@@ -100,11 +100,24 @@ int EventLoop::wait_ms(std::uint64_t now_ms) const {
   return now_ms >= tick_due_ms_ ? 0 : static_cast<int>(tick_due_ms_ - now_ms);
 }
 
+int EventLoop::wait(std::span<epoll_event> events) {
+  const int count_max = static_cast<int>(events.size());
+  const std::uint64_t since_us = steady_us();
+  const int limit_ms = wait_ms(since_us / 1'000);
+  if (!spin_ || limit_ms == 0) { return ::epoll_wait(epoll_.number(), events.data(), count_max, limit_ms); }
+  int count = 0;
+  while (count == 0 && spin_->goes_on(since_us, steady_us())) {
+    count = ::epoll_wait(epoll_.number(), events.data(), count_max, 0);
+  }
+  if (count == 0) { count = ::epoll_wait(epoll_.number(), events.data(), count_max, limit_ms); }
+  spin_->ended(steady_us() - since_us);
+  return count;
+}
+
 void EventLoop::run() {
   std::array<epoll_event, 64> events{};
   while (!stopping_.load()) {
-    const int count =
-        ::epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), wait_ms(steady_us() / 1'000));
+    const int count = wait(events);
     for (int index = 0; index < count; ++index) {
       const epoll_event& event = events[static_cast<std::size_t>(index)];
       dispatch(event.data.u64, event.events);

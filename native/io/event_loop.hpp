@@ -1,13 +1,18 @@
 // One thread's loop over epoll: descriptors, posted tasks, one periodic tick, background work.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "io/descriptor.hpp"
+#include "io/spin.hpp"
 
 namespace moonpool {
 
@@ -25,6 +30,8 @@ class EventLoop {
   void set_tick(std::uint64_t interval_ms, Task tick);
   // Called between rounds as long as it says that there is more to do; each call should take at most 1 ms.
   void set_background(std::function<bool()> work);
+  // Looks again for up to so long before it sleeps, where that has paid. Before run().
+  void set_spin(std::uint64_t us_max) { spin_.emplace(us_max); }
   // Any thread.
   void post(Task task);
   void stop();
@@ -36,6 +43,7 @@ class EventLoop {
     std::shared_ptr<Handler> handler;
   };
   int wait_ms(std::uint64_t now_ms) const;
+  int wait(std::span<epoll_event> events);
   void run_posted();
   void dispatch(std::uint64_t token, std::uint32_t epoll_events);
 
@@ -48,6 +56,7 @@ class EventLoop {
   std::uint64_t tick_due_ms_ = 0;
   std::function<bool()> background_;
   bool background_pending_ = false;
+  std::optional<Spin> spin_;
   std::atomic<bool> stopping_{false};
   std::mutex posted_mutex_;
   std::vector<Task> posted_;

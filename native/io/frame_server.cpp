@@ -249,6 +249,8 @@ void FrameServer::prove(Connection& connection, const Frame& frame) {
   welcome.connection = connection.id;
   welcome.node_name = identity_.name;
   welcome.site = identity_.site;
+  const std::string address = serving_address();
+  welcome.address = address;
   reply(connection, frame, welcome);
   count("welcomed");
   if (principal.role == Role::rail) {

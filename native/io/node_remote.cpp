@@ -100,7 +100,12 @@ std::vector<RemoteMoved> NodeRails::move(std::span<const RemoteValue> values, bo
 }
 
 std::vector<RailStatus> NodeRails::status() {
-  const std::shared_ptr<RailClient> rails = possible() ? client() : nullptr;
+  State& current = state();
+  std::shared_ptr<RailClient> rails;
+  {
+    const std::lock_guard lock(current.mutex);
+    rails = current.client;
+  }
   return rails ? rails->status() : std::vector<RailStatus>{};
 }
 

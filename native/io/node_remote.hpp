@@ -37,6 +37,7 @@ class NodeRails {
   // One result for each value. Every byte that could be moved is, and nothing touches the memory afterwards.
   [[nodiscard]] std::vector<RemoteMoved> read(std::span<const RemoteValue> values, Deadline deadline);
   [[nodiscard]] std::vector<RemoteMoved> write(std::span<const RemoteValue> values, Deadline deadline);
+  // Empty before they were needed.
   [[nodiscard]] std::vector<RailStatus> status();
   void close();
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/siphash.hpp"
+#include "core/turn_queue.hpp"
 #include "io/clock.hpp"
 #include "io/memory.hpp"
 
@@ -14,6 +15,8 @@ namespace moonpool {
 struct RailRoute {
   std::string peer;
   std::string local;
+  std::uint64_t nominal_bytes_per_second = 0;  // of the link; 0: unknown
+  std::uint32_t locality_permille = 1'000;     // factor on predicted times: 1000 near, more is farther
 };
 
 struct RailOptions {
@@ -42,9 +45,6 @@ struct RailOutcome {
   bool may_be_applied_later = false;  // a write that failed while the peer may still have bytes of it under way
   std::uint32_t checksum = 0;  // where it was asked for and reason is none
 };
-
-// Latency-critical work overtakes bulk work, without starving it.
-enum class Priority : std::uint8_t { latency = 0, normal = 1, bulk = 2 };
 
 struct RailOrder {
   Deadline deadline = Deadline::after_ms(0);

@@ -8,24 +8,42 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "core/rail_frame.hpp"
 #include "io/quiet_thread.hpp"
 
 namespace moonpool {
 namespace {
 
-constexpr std::uint64_t spin_us = 20;          // before a leader sleeps
 constexpr std::uint64_t wait_us_max = 50'000;  // a leader looks at the time at least so often
-constexpr std::size_t job_count_max = 1'024;   // of one rail
-constexpr std::uint64_t fair_turn = 8;         // each such pick goes to the batch that came first, whatever it is
+constexpr std::uint64_t ask_again_us = 500'000;  // a peer that has not said that it dropped a rail
+
+PlanLimits limits_of(const RailOptions& options) {
+  constexpr std::uint64_t slice_bytes_max =
+      rail_slice_bytes_max / 4 * 3;  // a slice may be a quarter longer than aimed at
+  PlanLimits limits;
+  limits.rails.stall_us_min = options.stall_ms * 1'000;
+  limits.slices.slice_bytes_max = std::min(options.slice_bytes, slice_bytes_max);
+  limits.slices.slice_bytes_min = std::min(limits.slices.slice_bytes_min, limits.slices.slice_bytes_max);
+  limits.slices.window_bytes_max = options.inflight_bytes;
+  limits.slices.window_bytes_min = std::min(limits.slices.window_bytes_min, options.inflight_bytes);
+  limits.slices.window_count_max = 1'024;
+  limits.transfer_count_max = 1U << 16U;
+  return limits;
+}
 
 }  // namespace
 
 RailClient::Driver::Driver(RailOptions options)
-    : options_(std::move(options)), fork_count_(fork_count()), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : options_(std::move(options)),
+      fork_count_(fork_count()),
+      plan_(limits_of(options_)),
+      published_(options_.routes.size()),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_.open()) { throw std::system_error(errno, std::generic_category(), "cannot make a wake-up"); }
   const std::uint64_t group = random_u64();
   for (const RailRoute& route : options_.routes) {
     links_.push_back(std::make_unique<RailLink>(options_, route, group));
+    (void)plan_.add_rail({route.nominal_bytes_per_second, route.locality_permille});
   }
 }
 
@@ -123,7 +141,13 @@ RailClient::Connected RailClient::Driver::connect(Deadline deadline) {
 
 std::vector<RailStatus> RailClient::Driver::status() const {
   std::vector<RailStatus> all;
-  for (const auto& link : links_) { all.push_back(link->status()); }
+  for (std::size_t rail = 0; rail < links_.size(); ++rail) {
+    RailStatus& status = all.emplace_back(links_[rail]->status());
+    const RailState state = published_[rail].state.load(std::memory_order_relaxed);
+    if (state == RailState::paused && status.failure_count > 0) { status.state = "paused"; }
+    if (state == RailState::trial) { status.state = "trial"; }
+    status.bytes_per_second = static_cast<double>(published_[rail].bytes_per_second.load(std::memory_order_relaxed));
+  }
   return all;
 }
 
@@ -150,33 +174,58 @@ void RailClient::Driver::close() {
 void RailClient::Driver::lead(const RailBatch* own) {
   std::uint64_t idle_since_us = 0;
   while (!closed_.load(std::memory_order_relaxed)) {
-    take_incoming();
     const std::uint64_t now_us = steady_us();
+    take_incoming(now_us);
     const bool moved = step(now_us);
     if (own != nullptr ? own->done() : active_.empty() && !has_incoming_.load(std::memory_order_acquire)) { return; }
     if (moved) {
+      if (idle_since_us != 0) { spin_.ended(now_us - idle_since_us); }
       idle_since_us = 0;
     } else if (idle_since_us == 0) {
       idle_since_us = now_us;
-    } else if (now_us > idle_since_us + spin_us) {
+    } else if (!spin_.goes_on(idle_since_us, now_us)) {
       wait_for_something();
     }
   }
-  take_incoming();
-  for (const auto& link : links_) {
-    link->close(steady_us());
-    (void)link->take_jobs();
-  }
+  const std::uint64_t now_us = steady_us();
+  take_incoming(now_us);
   give_up_all(Reason::cancelled);
+  settle_transfers(now_us);
+  for (RailIndex rail = 0; rail < links_.size(); ++rail) {
+    links_[rail]->close();
+    lost(rail, now_us);
+  }
   finish_complete();
 }
 
-void RailClient::Driver::take_incoming() {
+void RailClient::Driver::take_incoming(std::uint64_t now_us) {
   if (!has_incoming_.load(std::memory_order_acquire)) { return; }
-  const std::lock_guard lock(mutex_);
-  has_incoming_.store(false, std::memory_order_release);
-  for (Batch& batch : incoming_) { active_.push_back(std::move(batch)); }
-  incoming_.clear();
+  std::vector<Batch> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    has_incoming_.store(false, std::memory_order_release);
+    taken.swap(incoming_);
+  }
+  if (forgetting_failures_.load(std::memory_order_relaxed) && forgetting_failures_.exchange(false)) {
+    plan_.forget_failures();
+  }
+  for (Batch& batch : taken) {
+    plan_next(batch, now_us);
+    active_.push_back(std::move(batch));
+  }
+}
+
+// The next of its phases that has anything to be planned.
+void RailClient::Driver::plan_next(const Batch& batch, std::uint64_t now_us) {
+  if (batch->complete()) { return; }
+  const PlannedTransfer how{batch->order().priority, batch->order().deadline.at_us()};
+  const std::optional<TransferId> transfer = plan_.add(batch->planned(), how, now_us);
+  if (!transfer) {
+    batch->give_up(Reason::connection_limit);
+    return;
+  }
+  batch->set_transfer(*transfer);
+  transfers_.emplace(*transfer, batch);
 }
 
 // True: something moved, and the next step may find more to do.
@@ -184,16 +233,17 @@ bool RailClient::Driver::step(std::uint64_t now_us) {
   expire(now_us);
   connect_links(now_us);
   drop_stalled(now_us);
-  assign();
+  ask_to_drop(now_us);
+  assign(now_us);
   bool moved = false;
-  for (const auto& link : links_) {
-    const bool was_up = link->up();
-    moved = link->advance(now_us, ended_) || moved;
-    if (was_up && !link->up()) { lost_link(*link, nullptr); }
-  }
-  settle();
-  give_up_if_hopeless(now_us);
+  for (RailIndex rail = 0; rail < links_.size(); ++rail) { moved = advance(rail, now_us) || moved; }
+  give_up_if_denied();
+  settle_transfers(now_us);
   finish_complete();
+  for (RailIndex rail = 0; rail < links_.size(); ++rail) {
+    published_[rail].state.store(plan_.rails()[rail].state, std::memory_order_relaxed);
+    published_[rail].bytes_per_second.store(plan_.rails()[rail].bytes_per_second, std::memory_order_relaxed);
+  }
   return moved;
 }
 
@@ -202,14 +252,14 @@ void RailClient::Driver::wait_for_something() {
   for (const auto& link : links_) {
     if (link->state() != RailLink::State::down) { waiting.push_back({link->socket(), link->wanted_events(), 0}); }
   }
-  std::uint64_t wait_us = wait_us_max;
-  for (const Batch& batch : active_) { wait_us = std::min(wait_us, batch->order().deadline.remaining_us()); }
+  const std::uint64_t now_us = steady_us();
+  const std::uint64_t wake_at_us = std::clamp(plan_.wake_at_us(), now_us, now_us + wait_us_max);
   {
     const std::lock_guard lock(mutex_);
     if (!incoming_.empty() || closed_.load()) { return; }
     polling_ = true;
   }
-  const timespec limit{0, static_cast<long>(wait_us * 1'000)};
+  const timespec limit{0, static_cast<long>((wake_at_us - now_us) * 1'000)};
   (void)::ppoll(waiting.data(), waiting.size(), &limit, nullptr);
   {
     const std::lock_guard lock(mutex_);
@@ -220,145 +270,150 @@ void RailClient::Driver::wait_for_something() {
 }
 
 void RailClient::Driver::connect_links(std::uint64_t now_us) {
-  const bool forget = forgetting_failures_.load(std::memory_order_relaxed) && forgetting_failures_.exchange(false);
-  for (const auto& link : links_) {
-    if (forget && !link->up()) { link->forget_failures(); }
-    if (link->may_connect(now_us)) { link->connect(now_us); }
+  for (const RailIndex rail : plan_.rails_to_connect(now_us)) {
+    plan_.connecting(rail);
+    links_[rail]->connect(now_us);
+    if (links_[rail]->state() == RailLink::State::down) { lost(rail, now_us); }
   }
 }
 
-// One that does not get on while another can.
 void RailClient::Driver::drop_stalled(std::uint64_t now_us) {
-  if (links_.size() < 2) { return; }
-  const auto is_stalled = [&](const std::unique_ptr<RailLink>& link) {
-    return link->up() && !link->idle() && now_us > link->moved_us() + options_.stall_ms * 1'000;
-  };
-  const bool has_other =
-      std::any_of(links_.begin(), links_.end(), [&](const auto& link) { return link->up() && !is_stalled(link); });
-  if (!has_other) { return; }
-  for (const auto& link : links_) {
-    if (is_stalled(link)) {
-      link->close(now_us);
-      lost_link(*link, nullptr);
-    }
+  if (plan_.wake_at_us() > now_us) { return; }
+  for (const RailIndex rail : plan_.stalled(now_us)) {
+    links_[rail]->close();
+    lost(rail, now_us);
   }
 }
 
 void RailClient::Driver::expire(std::uint64_t now_us) {
+  if (plan_.wake_at_us() > now_us) { return; }
   for (const Batch& batch : active_) {
     if (!batch->complete() && now_us >= batch->order().deadline.at_us()) {
       withdraw(*batch, now_us);
-      batch->give_up(Reason::timed_out);
+      (void)plan_.give_up(batch->transfer(), Reason::timed_out);
     }
   }
 }
 
-// The peer cannot be reached: whoever waits learns it now, and not at his deadline.
-void RailClient::Driver::give_up_if_hopeless(std::uint64_t now_us) {
+// Every rail was told that it will never be welcome: whoever waits learns it now.
+void RailClient::Driver::give_up_if_denied() {
   for (const auto& link : links_) {
-    if (!link->hopeless(now_us)) { return; }
+    const Reason reason = link->last_reason();
+    const bool denied = reason != Reason::none && reason != Reason::unavailable && reason != Reason::timed_out;
+    if (link->state() != RailLink::State::down || !denied) { return; }
   }
-  const RailLink& link = *links_.front();
-  {
-    const std::lock_guard lock(mutex_);
-    last_message_ = link.last_message();
-  }
-  give_up_all(link.last_reason() == Reason::none ? Reason::unavailable : link.last_reason());
+  give_up_all(links_.front()->last_reason());
 }
 
 void RailClient::Driver::give_up_all(Reason reason) {
-  for (const Batch& batch : active_) {
-    if (!batch->complete()) { batch->give_up(reason); }
-  }
+  for (const auto& [transfer, batch] : transfers_) { (void)plan_.give_up(transfer, reason); }
 }
 
 void RailClient::Driver::withdraw(RailBatch& batch, std::uint64_t now_us) {
-  for (const auto& link : links_) {
-    if (!link->forget(&batch)) {
-      link->close(now_us);
-      lost_link(*link, &batch);
-    }
+  for (RailIndex rail = 0; rail < links_.size(); ++rail) {
+    std::vector<RailJob> unsent;
+    const bool forgotten = links_[rail]->forget(&batch, unsent);
+    for (const RailJob& job : unsent) { plan_.withdrawn(job.slice); }
+    if (forgotten) { continue; }
+    links_[rail]->close();
+    lost(rail, now_us);
   }
 }
 
-// What it did not bring to an end goes out again; what it may still bring about is to be stopped first.
-void RailClient::Driver::lost_link(RailLink& link, RailBatch* withdrawn) {
-  bool may_apply = false;
-  for (const RailJob& job : link.take_jobs()) {
-    may_apply = may_apply || job.verb == RailVerb::write;
-    if (job.verb == RailVerb::cancel) {
-      for (Lost& lost : lost_) { lost.asked = lost.asked && lost.rail != job.offset; }
-    } else if (job.batch == withdrawn && withdrawn != nullptr) {
-      withdrawn->may_be_applied_later(job);
-    } else if (job.batch != nullptr) {
-      job.batch->put_back(job);
-    }
-  }
-  if (may_apply) { lost_.push_back({link.connection(), link.incarnation(), false}); }
+void RailClient::Driver::connected(RailIndex rail, std::uint64_t now_us) {
+  connections_[++last_connection_] = {links_[rail]->connection(), links_[rail]->incarnation(), 0};
+  plan_.connected(rail, last_connection_, now_us);
 }
 
-void RailClient::Driver::ask_to_drop_lost() {
-  for (const auto& link : links_) {
-    if (!link->up()) { continue; }
-    // Another process than the one that had the rail: what that might have done is gone with it.
-    std::erase_if(lost_, [&](const Lost& lost) { return lost.incarnation != link->incarnation(); });
-    for (Lost& lost : lost_) {
-      if (lost.asked) { continue; }
-      RailJob job;
-      job.verb = RailVerb::cancel;
-      job.offset = lost.rail;
-      link->push(job);
-      lost.asked = true;
+// The link is down. What it did not bring to an end goes out again; what it may still bring about is to be stopped.
+void RailClient::Driver::lost(RailIndex rail, std::uint64_t now_us) {
+  for (const RailJob& job : links_[rail]->take_jobs()) {
+    if (job.verb != RailVerb::cancel) { continue; }
+    if (const auto asked = connections_.find(job.slice); asked != connections_.end()) { asked->second.asked_us = 0; }
+  }
+  if (plan_.rails()[rail].state == RailState::paused) { return; }
+  {
+    const std::lock_guard lock(mutex_);
+    last_message_ = links_[rail]->last_message();
+  }
+  const std::uint64_t connection = plan_.rails()[rail].connection;
+  plan_.failed(rail, now_us);
+  const std::vector<std::uint64_t>& owed = plan_.drops_owed();
+  if (std::find(owed.begin(), owed.end(), connection) == owed.end()) { connections_.erase(connection); }
+}
+
+void RailClient::Driver::ask_to_drop(std::uint64_t now_us) {
+  if (plan_.drops_owed().empty()) { return; }
+  for (std::size_t turn = 0; turn < links_.size(); ++turn) {
+    RailLink& link = *links_[(next_asked_ + turn) % links_.size()];
+    if (!link.up()) { continue; }
+    const std::vector<std::uint64_t> owed = plan_.drops_owed();
+    for (const std::uint64_t name : owed) {
+      Connection& connection = connections_[name];
+      if (connection.incarnation != link.incarnation()) {
+        // Another process than the one that had the rail: what that might have done is gone with it.
+        plan_.dropped(name);
+        connections_.erase(name);
+      } else if (connection.asked_us == 0 || now_us > connection.asked_us + ask_again_us) {
+        RailJob job;
+        job.verb = RailVerb::cancel;
+        job.slice = name;
+        job.offset = connection.rail;
+        link.push(job);
+        connection.asked_us = now_us;
+        ++next_asked_;
+      }
     }
     return;
   }
 }
 
-void RailClient::Driver::assign() {
-  if (!lost_.empty()) {
-    ask_to_drop_lost();
-    if (!lost_.empty()) { return; }
-  }
-  while (RailBatch* batch = next_batch()) {
-    RailLink* link = next_link(batch->next_bytes(options_.slice_bytes));
-    if (link == nullptr) { return; }
-    link->push(batch->next(options_.slice_bytes));
-    ++pick_count_;
+void RailClient::Driver::assign(std::uint64_t now_us) {
+  while (const std::optional<PlannedSlice> slice = plan_.next(now_us)) {
+    links_[slice->rail]->push(transfers_.find(slice->transfer)->second->job(*slice));
   }
 }
 
-RailBatch* RailClient::Driver::next_batch() {
-  RailBatch* best = nullptr;
-  for (const Batch& batch : active_) {
-    if (!batch->has_next() || (best != nullptr && batch->order().priority >= best->order().priority)) { continue; }
-    best = batch.get();
-    if (pick_count_ % fair_turn == 0) { break; }
+bool RailClient::Driver::advance(RailIndex rail, std::uint64_t now_us) {
+  RailLink& link = *links_[rail];
+  const RailLink::State before = link.state();
+  const bool moved = link.advance(now_us, ended_);
+  settle_jobs(now_us);
+  const RailLink::State after = link.state();
+  if (after == RailLink::State::up) {
+    before == after ? (moved ? plan_.progressed(rail, now_us) : void()) : connected(rail, now_us);
+  } else if (after == RailLink::State::down && before != after) {
+    lost(rail, now_us);
   }
-  return best;
+  return moved;
 }
 
-RailLink* RailClient::Driver::next_link(std::uint64_t slice_bytes) {
-  RailLink* best = nullptr;
-  for (std::size_t turn = 0; turn < links_.size(); ++turn) {
-    RailLink& link = *links_[(next_link_ + turn) % links_.size()];
-    const std::uint64_t inflight_bytes = link.inflight_bytes();
-    const bool has_room = inflight_bytes == 0 || inflight_bytes + slice_bytes <= options_.inflight_bytes;
-    if (!link.up() || !has_room || link.job_count() >= job_count_max) { continue; }
-    if (best == nullptr || inflight_bytes < best->inflight_bytes()) { best = &link; }
-  }
-  ++next_link_;
-  return best;
-}
-
-void RailClient::Driver::settle() {
+void RailClient::Driver::settle_jobs(std::uint64_t now_us) {
   for (const RailLink::Ended& ended : ended_) {
-    if (ended.job.verb == RailVerb::cancel) {
-      std::erase_if(lost_, [&](const Lost& lost) { return lost.rail == ended.job.offset; });
-    } else if (ended.job.batch != nullptr) {
-      ended.job.batch->ended(ended.job, ended.reason, options_.slice_bytes);
+    const RailJob& job = ended.job;
+    if (job.verb == RailVerb::cancel) {
+      plan_.dropped(job.slice);
+      connections_.erase(job.slice);
+    } else if (ended.reason == Reason::none) {
+      if (job.batch != nullptr) { job.batch->applied(job); }
+      plan_.finished(job.slice, now_us);
+    } else {
+      plan_.refused(job.slice, ended.reason, now_us);
     }
   }
   ended_.clear();
+}
+
+void RailClient::Driver::settle_transfers(std::uint64_t now_us) {
+  for (std::vector<TransferResult> done = plan_.take_done(); !done.empty(); done = plan_.take_done()) {
+    for (const TransferResult& result : done) {
+      const auto found = transfers_.find(result.transfer);
+      const Batch batch = std::move(found->second);
+      transfers_.erase(found);
+      batch->settle(result);
+      plan_next(batch, now_us);
+    }
+  }
 }
 
 void RailClient::Driver::finish_complete() {

@@ -36,7 +36,7 @@ bool RailLink::advance(std::uint64_t now_us, std::vector<Ended>& ended) {
   const RailStep out = flush();
   const RailStep in = out == RailStep::ended ? RailStep::ended : receive(ended);
   if (in == RailStep::ended) {
-    close(now_us);
+    close();
     return true;
   }
   const bool moved = in == RailStep::moved || out == RailStep::moved || ended.size() > ended_before;
@@ -175,7 +175,6 @@ void RailLink::end_front(Reason reason, std::vector<Ended>& ended) {
   jobs_.pop_front();
   --send_index_;
   inflight_bytes_.store(inflight_bytes() - job.length, std::memory_order_relaxed);
-  failures_ = 0;
   if (reason == Reason::none) {
     std::atomic<std::uint64_t>& moved = job.verb == RailVerb::read ? read_bytes_ : written_bytes_;
     moved.fetch_add(job.length, std::memory_order_relaxed);
@@ -196,7 +195,7 @@ std::deque<RailJob> RailLink::take_jobs() {
   return left;
 }
 
-bool RailLink::forget(const RailBatch* batch) {
+bool RailLink::forget(const RailBatch* batch, std::vector<RailJob>& unsent) {
   std::size_t index = 0;
   while (index < jobs_.size()) {
     Sending& sending = jobs_[index];
@@ -205,6 +204,7 @@ bool RailLink::forget(const RailBatch* batch) {
       ++index;
     } else if (untouched) {
       inflight_bytes_.store(inflight_bytes() - sending.job.length, std::memory_order_relaxed);
+      unsent.push_back(sending.job);
       jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(index));
     } else if (sending.job.verb != RailVerb::read && sending.job.length > 0) {
       return false;

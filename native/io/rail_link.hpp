@@ -29,13 +29,7 @@ class RailLink {
   // Names the rail to its server; of the last time it was up.
   [[nodiscard]] ConnectionId connection() const { return connection_; }
   [[nodiscard]] std::uint64_t incarnation() const { return incarnation_; }
-  [[nodiscard]] bool may_connect(std::uint64_t now_us) const { return state() == State::down && now_us >= retry_us_; }
-  // Down after a failure, and not to be tried again yet.
-  [[nodiscard]] bool hopeless(std::uint64_t now_us) const { return state() == State::down && now_us < retry_us_; }
-  void forget_failures() {
-    retry_us_ = 0;
-    failures_ = 0;
-  }
+  // Only while down. When is the planner's business.
   void connect(std::uint64_t now_us);
 
   // Only while up.
@@ -47,11 +41,11 @@ class RailLink {
   // Connects, sends and receives as far as it goes; jobs that ended are appended. True: something moved. When the
   // connection ends the state is down, and take_jobs() has what it did not bring to an end.
   bool advance(std::uint64_t now_us, std::vector<Ended>& ended);
-  void close(std::uint64_t now_us);
+  void close();
   [[nodiscard]] std::deque<RailJob> take_jobs();
-  // Jobs of the batch that are not sent are taken out; reads that are under way are received into nothing. False: a
-  // write is (partly) sent, and only closing the connection ends it.
-  [[nodiscard]] bool forget(const RailBatch* batch);
+  // Jobs of the batch that are not sent are taken out, and appended to `unsent`; reads that are under way are received
+  // into nothing. False: a write is (partly) sent, and only closing the connection ends it.
+  [[nodiscard]] bool forget(const RailBatch* batch, std::vector<RailJob>& unsent);
 
   [[nodiscard]] int socket() const { return stream_ ? stream_->socket().number() : socket_.number(); }
   [[nodiscard]] short wanted_events() const;
@@ -73,9 +67,8 @@ class RailLink {
   void take_frame(const Frame& frame, std::uint64_t now_us);
   void take_challenge(const Frame& frame);
   void take_welcome(const Frame& frame, std::uint64_t now_us);
-  void failed(std::uint64_t now_us, Reason reason, std::string message);
-  void refused(const Frame& frame, std::uint64_t now_us);
-  [[nodiscard]] std::uint64_t pause_us();
+  void failed(Reason reason, std::string message);
+  void refused(const Frame& frame);
   [[nodiscard]] RailStep flush();
   [[nodiscard]] ConstBytes payload_of(Sending& sending, std::uint64_t skip) const;
   void sent(std::size_t count);
@@ -99,8 +92,6 @@ class RailLink {
   std::size_t next_target_ = 0;
   ProofInput proof_;
   std::uint64_t opening_until_us_ = 0;
-  std::uint64_t retry_us_ = 0;
-  std::uint32_t failures_ = 0;           // since it last brought something to an end
   Reason last_reason_ = Reason::none;
   std::string last_message_;
   ConnectionId connection_ = 0;

@@ -10,8 +10,6 @@
 namespace moonpool {
 namespace {
 
-constexpr std::uint64_t retry_us_min = 50'000;
-constexpr std::uint64_t retry_us_max = 1'000'000;
 constexpr std::uint32_t greeting_bytes_max = 4'096;
 
 TcpAddress parsed(const std::string& text) {
@@ -40,7 +38,7 @@ void RailLink::connect(std::uint64_t now_us) {
   next_target_ = 0;
   targets_ = resolve_tcp(address_);
   if (!open_socket()) {
-    failed(now_us, Reason::unavailable, std::generic_category().message(targets_.empty() ? EADDRNOTAVAIL : errno));
+    failed(Reason::unavailable, std::generic_category().message(targets_.empty() ? EADDRNOTAVAIL : errno));
   }
 }
 
@@ -58,13 +56,13 @@ bool RailLink::open_socket() {
 
 void RailLink::advance_opening(std::uint64_t now_us) {
   if (now_us >= opening_until_us_) {
-    failed(now_us, Reason::timed_out, "no welcome in time");
+    failed(Reason::timed_out, "no welcome in time");
     return;
   }
   if (state() == State::connecting) {
     if (!writable_now(socket_)) { return; }
     if (const int error = connect_error(socket_); error != 0) {
-      if (!open_socket()) { failed(now_us, Reason::unavailable, std::generic_category().message(error)); }
+      if (!open_socket()) { failed(Reason::unavailable, std::generic_category().message(error)); }
       return;
     }
     proof_ = {options_.secret, {}, random_nonce()};
@@ -85,19 +83,19 @@ void RailLink::advance_opening(std::uint64_t now_us) {
     take_frame(frame, now_us);
   }
   if (stream_ && (ended || !stream_->flush())) {
-    failed(now_us, Reason::unavailable, "the peer closed the connection before its welcome");
+    failed(Reason::unavailable, "the peer closed the connection before its welcome");
   }
 }
 
 void RailLink::take_frame(const Frame& frame, std::uint64_t now_us) {
   if (frame.header.type == static_cast<std::uint16_t>(MessageType::error)) {
-    refused(frame, now_us);
+    refused(frame);
   } else if (state() == State::greeting && is_reply(frame, MessageType::hello)) {
     take_challenge(frame);
   } else if (state() == State::proving && is_reply(frame, MessageType::authenticate)) {
     take_welcome(frame, now_us);
   } else {
-    failed(now_us, Reason::protocol, "the peer's greeting is malformed");
+    failed(Reason::protocol, "the peer's greeting is malformed");
   }
 }
 
@@ -105,7 +103,7 @@ void RailLink::take_challenge(const Frame& frame) {
   Reader reader(frame.payload);
   const std::optional<Challenge> challenge = Challenge::decode(reader);
   if (!challenge || challenge->version < wire_version_min || challenge->version > wire_version_max) {
-    failed(steady_us(), Reason::protocol, "the peer's challenge is malformed or of an unknown version");
+    failed(Reason::protocol, "the peer's challenge is malformed or of an unknown version");
     return;
   }
   proof_.server_nonce = challenge->nonce;
@@ -120,7 +118,7 @@ void RailLink::take_welcome(const Frame& frame, std::uint64_t now_us) {
   Reader reader(frame.payload);
   const std::optional<Welcome> welcome = Welcome::decode(reader);
   if (!welcome || !equal_proofs(welcome->proof, server_proof(proof_))) {
-    failed(now_us, welcome ? Reason::access_denied : Reason::protocol,
+    failed(welcome ? Reason::access_denied : Reason::protocol,
            welcome ? "the peer does not know the secret" : "the peer's welcome is malformed");
     return;
   }
@@ -135,33 +133,24 @@ void RailLink::take_welcome(const Frame& frame, std::uint64_t now_us) {
   state_.store(State::up, std::memory_order_relaxed);
 }
 
-void RailLink::refused(const Frame& frame, std::uint64_t now_us) {
+void RailLink::refused(const Frame& frame) {
   Reader reader(frame.payload);
   const std::optional<ErrorReply> error = ErrorReply::decode(reader);
   const bool says_why = error && error->reason != Reason::none;
-  failed(now_us, says_why ? error->reason : Reason::protocol, error ? std::string(error->message) : "");
+  failed(says_why ? error->reason : Reason::protocol, error ? std::string(error->message) : "");
 }
 
-void RailLink::failed(std::uint64_t now_us, Reason reason, std::string message) {
-  close(now_us);
+void RailLink::failed(Reason reason, std::string message) {
+  close();
   last_reason_ = reason;
   last_message_ = std::move(message);
-  retry_us_ = now_us + pause_us();
 }
 
-// Grows with each failure since something was brought to an end.
-std::uint64_t RailLink::pause_us() {
-  return std::min(retry_us_min << std::min<std::uint32_t>(failures_++, 10), retry_us_max);
-}
-
-// A rail that was up is connected again at once, the first time.
-void RailLink::close(std::uint64_t now_us) {
+void RailLink::close() {
   if (up()) {
     failure_count_.fetch_add(1, std::memory_order_relaxed);
     last_reason_ = Reason::unavailable;
     last_message_ = "the connection was lost";
-    retry_us_ = failures_ == 0 ? now_us : now_us + pause_us();
-    failures_ = std::max(failures_, 1U);
   }
   stream_.reset();
   socket_.close();

@@ -69,20 +69,23 @@ class RailInput {
   std::size_t last_bytes_ = 0;
 };
 
-// Parts of one sendmsg().
+// Parts of one sendmsg(). Not too many bytes at a time: the system hands them to the other side when the call is over,
+// and both sides are to work at once.
 class Gather {
  public:
-  // False: no more fit. skip: bytes that are sent already; reduced by what of them lies in this part.
+  // False: not all of it fits, and nothing more. skip: bytes that are sent already; reduced by what of them lies in
+  // this part.
   bool add(ConstBytes bytes, std::size_t& skip) {
     const std::size_t skipped = std::min(skip, bytes.size());
     skip -= skipped;
     if (skipped == bytes.size()) { return true; }
     if (count_ == parts_.size() || byte_count_ >= send_bytes_max) { return false; }
     const ConstBytes rest = bytes.subspan(skipped);
+    const ConstBytes now = rest.first(std::min(rest.size(), send_bytes_max - byte_count_));
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): iovec serves reading and writing; this one is read
-    parts_[count_++] = {const_cast<std::byte*>(rest.data()), rest.size()};
-    byte_count_ += rest.size();
-    return true;
+    parts_[count_++] = {const_cast<std::byte*>(now.data()), now.size()};
+    byte_count_ += now.size();
+    return now.size() == rest.size();
   }
   [[nodiscard]] bool empty() const { return count_ == 0; }
   // Bytes that the socket took, or -1 as errno says.
@@ -94,7 +97,7 @@ class Gather {
   }
 
  private:
-  static constexpr std::size_t send_bytes_max = 4U << 20U;
+  static constexpr std::size_t send_bytes_max = 64U << 10U;
   static constexpr std::size_t part_count_max = 256;
   std::array<iovec, part_count_max> parts_;
   std::size_t count_ = 0;

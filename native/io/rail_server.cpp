@@ -10,6 +10,7 @@ namespace moonpool {
 namespace {
 
 constexpr std::uint64_t tick_ms = 250;
+constexpr std::uint64_t spin_us_max = 100;
 
 }  // namespace
 
@@ -22,6 +23,7 @@ void RailServer::start() {
   const std::lock_guard lock(mutex_);
   for (std::uint32_t index = 0; index < std::max(1U, limits_.thread_count); ++index) {
     Worker& worker = *workers_.emplace_back(std::make_unique<Worker>());
+    worker.thread.loop().set_spin(spin_us_max);
     worker.thread.loop().set_tick(tick_ms, [this, &worker] { tick(worker); });
     worker.thread.start();
   }

@@ -34,6 +34,7 @@ struct SessionInfo {
   std::uint32_t small_put_bytes_max = 0;
   std::string node_name;
   std::string site;
+  std::string address;  // at which others can reach it
   std::vector<std::uint64_t> arena_bytes;
 };
 

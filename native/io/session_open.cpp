@@ -76,9 +76,11 @@ Reason Session::take_welcome(const Answer& answer, const Digest& proof, std::str
     message = "the peer does not know the secret of this pool";
     return Reason::access_denied;
   }
-  info_ = {welcome->incarnation,       welcome->tenant_id,           welcome->connection,
-           welcome->shared_memory,     welcome->small_put_bytes_max, std::string(welcome->node_name),
-           std::string(welcome->site), welcome->arena_bytes};
+  info_ = {welcome->incarnation,         welcome->tenant_id,
+           welcome->connection,          welcome->shared_memory,
+           welcome->small_put_bytes_max, std::string(welcome->node_name),
+           std::string(welcome->site),   std::string(welcome->address),
+           welcome->arena_bytes};
   readable_.resize(info_.arena_bytes.size());
   writable_.resize(info_.arena_bytes.size());
   return Reason::none;

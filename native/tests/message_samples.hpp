@@ -41,7 +41,7 @@ class MessageSamples {
                                .site = text()});
     take(reply(hello), Challenge{u8(), u64(), nonce()});
     take(request(authenticate), Authenticate{digest()});
-    take(reply(authenticate), Welcome{digest(), u64(), u64(), u32(), flag(), flag(), u32(), text(), text(),
+    take(reply(authenticate), Welcome{digest(), u64(), u64(), u32(), flag(), flag(), u32(), text(), text(), text(),
                                       some<std::uint64_t>([&] { return u64(); })});
     take(request(describe), Describe{R"({"engine":"é"})"});
     take(reply(describe), outcomes());

@@ -73,8 +73,8 @@ auto members(const Authenticate& v) {
   return std::tie(a);
 }
 auto members(const Welcome& v) {
-  const auto& [a, b, c, d, e, f, g, h, i, j] = v;
-  return std::tie(a, b, c, d, e, f, g, h, i, j);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 auto members(const Describe& v) {
   const auto& [a] = v;

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
         UsageError,
         VersionMismatch,
     )
+    from moonpool.pool.awaitable import AsyncPool
     from moonpool.pool.client import Pool
-    from moonpool.pool.connect import connect
+    from moonpool.pool.connect import aconnect, connect
     from moonpool.pool.values import Pieces
     from moonpool.pool.views import Views
     from moonpool.transfer.engine import TransferEngine
@@ -46,7 +47,8 @@ _ROOMS = {
         "VersionMismatch",
     ),
     "moonpool.pool.client": ("Pool",),
-    "moonpool.pool.connect": ("connect",),
+    "moonpool.pool.awaitable": ("AsyncPool",),
+    "moonpool.pool.connect": ("aconnect", "connect"),
     "moonpool.pool.values": ("Pieces",),
     "moonpool.pool.views": ("Views",),
     "moonpool.transfer.engine": ("TransferEngine",),
@@ -60,6 +62,7 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "AccessDenied",
+    "AsyncPool",
     "ClosedError",
     "ConfigError",
     "GroupRule",
@@ -91,6 +94,7 @@ __all__ = [
     "VersionMismatch",
     "Views",
     "Write",
+    "aconnect",
     "connect",
 ]
 

@@ -132,19 +132,25 @@ class Llm:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def submit(self, prompt: list[int], *, tokens: int = 4, adapter: LoraAdapter | None = None) -> Future[Answer]:
+    def submit(
+        self, prompt: list[int], *, tokens: int = 4, adapter: LoraAdapter | None = None, salt: str = ""
+    ) -> Future[Answer]:
         """Ask without waiting; cancelling the future aborts the request."""
         self._counter += 1
         request_id = f"{self.name}-{self._counter}"
-        future = asyncio.run_coroutine_threadsafe(self._generate(prompt, tokens, request_id, adapter), self._loop)
+        future = asyncio.run_coroutine_threadsafe(
+            self._generate(_question(prompt, salt), tokens, request_id, adapter), self._loop
+        )
         future.request_id = request_id  # type: ignore[attr-defined]
         return future
 
-    def ask(self, prompt: list[int], *, tokens: int = 4, adapter: LoraAdapter | None = None) -> Answer:
+    def ask(self, prompt: list[int], *, tokens: int = 4, adapter: LoraAdapter | None = None, salt: str = "") -> Answer:
         """Ask and wait for the answer."""
-        return self.submit(prompt, tokens=tokens, adapter=adapter).result(ANSWER_S_MAX)
+        return self.submit(prompt, tokens=tokens, adapter=adapter, salt=salt).result(ANSWER_S_MAX)
 
-    async def _generate(self, prompt: list[int], tokens: int, request_id: str, adapter: LoraAdapter | None) -> Answer:
+    async def _generate(
+        self, question: dict[str, Any], tokens: int, request_id: str, adapter: LoraAdapter | None
+    ) -> Answer:
         from vllm import SamplingParams
         from vllm.lora.request import LoRARequest
 
@@ -153,7 +159,6 @@ class Llm:
         )
         last: Any = None
         lora = None if adapter is None else LoRARequest(adapter.name, adapter.number, str(adapter.folder))
-        question = {"prompt_token_ids": prompt}
         async for output in self._engine.generate(question, parameters, request_id, lora_request=lora):
             last = output.outputs[0]
         ranked = tuple(
@@ -195,6 +200,10 @@ class Llm:
 
         wait_until(reported, f"engine {self.name} to report request {request_id}", timeout_s=10)
         return found[-1]
+
+
+def _question(prompt: list[int], salt: str) -> dict[str, Any]:
+    return {"prompt_token_ids": prompt, **({"cache_salt": salt} if salt else {})}
 
 
 def prompt_of(seed: int, count: int) -> list[int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from moonpool import Pool
-from moonpool.testing.cluster import Cluster
+from moonpool.testing.cluster import Cluster, wait_until
 from moonpool.testing.processes import free_port
 
 MIB = 1024 * 1024
@@ -54,3 +54,29 @@ def figures(pool: Pool) -> dict[str, Any]:
 def counters(pool: Pool) -> dict[str, Any]:
     found: dict[str, Any] = pool.stat()["counters"]
     return found
+
+
+@contextlib.contextmanager
+def several(folder: Path, count: int, **settings: object) -> Iterator[list[Cluster]]:
+    """So many nodes that tell one directory (the first one's); each as if on a host of its own."""
+    with contextlib.ExitStack() as stack:
+        (folder / "0").mkdir(mode=0o700)
+        first = stack.enter_context(listening(folder / "0", **{"node.name": "node-0", **settings}))
+        running = [first]
+        for number in range(1, count):
+            (folder / str(number)).mkdir(mode=0o700)
+            chosen: dict[str, object] = {
+                "node.name": f"node-{number}",
+                "node.listen": f"127.0.0.1:{free_port()}",
+                "node.limits.remote_silent_ms": SILENT_MS,
+                "node.directories": first.config.directory.listen[0],
+                "secret_file": str(folder / "0" / "secret"),
+                **settings,
+            }
+            running.append(stack.enter_context(Cluster(folder / str(number), directory=False, settings=chosen)))
+        yield running
+
+
+def wait_until_told(pool: Pool, keys: Sequence[str], count: int = 1) -> None:
+    """Until the directory knows so many holders of each key."""
+    wait_until(lambda: all(len(places) >= count for places in pool.locate(keys)), "the directory to be told")

@@ -13,6 +13,7 @@ import msgspec
 import zmq
 
 from moonpool.conductor.hashes import HashRules, block_hashes, hints
+from moonpool.testing.cluster import wait_until
 from moonpool.testing.processes import free_port
 
 END = (-1).to_bytes(8, "big", signed=True)
@@ -49,7 +50,7 @@ class StubEngine:
         self.buffer: deque[tuple[int, bytes]] = deque(maxlen=self.buffer_count)
         self._publisher = self._context.socket(zmq.PUB)
         self._publisher.setsockopt(zmq.LINGER, 0)
-        self._publisher.bind(f"tcp://127.0.0.1:{self.port}")
+        wait_until(lambda: bound(self._publisher, self.port), "the port to be free")  # a socket closes behind our back
         if self.replays:
             self._stop.clear()
             self._thread = threading.Thread(target=self._serve_replay, daemon=True)
@@ -81,7 +82,7 @@ class StubEngine:
     def _serve_replay(self) -> None:
         router = self._context.socket(zmq.ROUTER)
         router.setsockopt(zmq.LINGER, 0)
-        router.bind(f"tcp://127.0.0.1:{self.replay_port}")
+        wait_until(lambda: bound(router, self.replay_port), "the port to be free")
         while not self._stop.is_set():
             if not router.poll(20):
                 continue
@@ -139,6 +140,17 @@ class StubEngine:
         """A message comes a second time."""
         payload = dict(self.buffer)[number]
         self._publisher.send_multipart([b"kv", number.to_bytes(8, "big"), payload])
+
+
+def bound(socket: zmq.Socket[bytes], port: int) -> bool:
+    """Whether it listens now."""
+    try:
+        socket.bind(f"tcp://127.0.0.1:{port}")
+    except zmq.ZMQError as error:
+        if error.errno != zmq.EADDRINUSE:
+            raise
+        return False
+    return True
 
 
 class StubApi:

@@ -17,12 +17,14 @@ SHORTEST = Effort(pass_count=1, call_count=20)
 @pytest.mark.process
 def test_every_row_is_measured_beside_its_limit() -> None:
     settings = BenchSettings(
-        effort=SHORTEST, only=("pool.*", "machine.*", "connector.*"), working_set_bytes=SMALLEST_BYTES
+        effort=SHORTEST, only=("pool.*", "machine.*", "connector.*", "python.*"), working_set_bytes=SMALLEST_BYTES
     )
     told: list[str] = []
     rows = list(bench_run.run(settings, make_step=scheduler_step, progress=told.append))
-    wanted = [*bench_run.CALL_NAMES, *bench_run.MOVING_NAMES, *bench_run.STEP_NAMES]
+    declared = {name: bar for topic in bench_run.TOPICS for name, bar in topic.bars.items()}
+    wanted = [name for name in declared if settings.wants([name])]
     assert [measured.name for measured in rows] == wanted
     assert all(measured.value > 0 for measured in rows)
+    assert all((measured.reached is None) == (declared[measured.name] is None) for measured in rows)
     assert [measured.name for measured in rows if not measured.ratio] == ["machine.ping_pong.64B.p50"]
     assert told

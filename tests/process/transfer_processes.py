@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from moonpool import RemoteRegion
@@ -43,11 +44,18 @@ engine.close()
 class Receiver:
     """A process with one region of so many bytes, listening."""
 
-    def __init__(self, byte_count: int, address: str = "127.0.0.1:0", **settings: Any) -> None:
+    def __init__(
+        self,
+        byte_count: int,
+        address: str = "127.0.0.1:0",
+        *,
+        wrap: Callable[[Sequence[str]], list[str]] = list,
+        **settings: Any,
+    ) -> None:
+        """wrap: the command line that runs another one somewhere else."""
         arguments = json.dumps([SECRET.decode(), address, byte_count, settings])
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", RECEIVER, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        command = wrap([sys.executable, "-c", RECEIVER, arguments])
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             place = self._answer()
         except BaseException:

@@ -12,9 +12,11 @@ from moonpool.cli.bench import PromptRequest, bench, table_of
 from moonpool.errors import UsageError
 from moonpool.testing.bench import run as bench_run
 from moonpool.testing.bench.machine import CACHE_BYTES_ASSUMED, MIB, WORKING_SETS, working_set_bytes
-from moonpool.testing.bench.measure import Row, call_times_us, in_turns, percentile, row
-from moonpool.testing.bench.moving import require_all
+from moonpool.testing.bench.measure import Effort, Row, call_times_us, in_turns, percentile, row
+from moonpool.testing.bench.plot import picture
 from moonpool.testing.bench.run import BenchSettings
+from moonpool.testing.bench.stage import Stage, require_all
+from moonpool.testing.bench.topics import Bar, Topic, ratio_at_least, ratio_at_most, value_at_least, value_at_most
 
 ROWS = [row("pool.put.shm.1MiB", 6.0, "GB/s", limit=8.0), row("index.match", 11.5, "M blocks/s")]
 
@@ -23,6 +25,40 @@ def test_a_ratio_is_the_value_in_units_of_the_limit() -> None:
     assert ROWS[0].ratio == 0.75
     assert ROWS[1].limit is None
     assert ROWS[1].ratio is None
+
+
+@pytest.mark.parametrize(
+    ("bar", "words", "reached"),
+    [
+        (ratio_at_least(0.75), "≥ 0.75 of the limit", True),
+        (ratio_at_most(0.5), "≤ 0.5 of the limit", False),
+        (value_at_least(4_000_000), "≥ 4,000,000", False),
+        (value_at_most(6.0), "≤ 6", True),
+    ],
+)
+def test_a_bar_is_reached_by_value_or_by_ratio(bar: Bar, words: str, reached: bool) -> None:
+    assert str(bar) == words
+    assert bar.reached_by(ROWS[0]) is reached
+
+
+def test_a_ratio_that_nobody_measured_reaches_no_bar() -> None:
+    assert ratio_at_least(0.1).reached_by(ROWS[1]) is None
+
+
+def test_a_topic_judges_its_rows_and_refuses_others() -> None:
+    with Stage(Effort(), make_step=lambda _config, _prompt: int) as stage:
+        topic = Topic("moving", {"pool.put.shm.1MiB": ratio_at_least(0.8)}, lambda _stage: iter(ROWS))
+        judged = topic.judged(stage)
+        assert next(judged).reached is False
+        with pytest.raises(AssertionError, match=r"does not declare index\.match"):
+            next(judged)
+
+
+def test_the_picture_shows_each_row_that_has_a_limit() -> None:
+    drawn = picture(ROWS)
+    assert "pool.put.shm.1MiB" in drawn
+    assert "index.match" not in drawn
+    assert drawn.count("<rect") == 1
 
 
 def test_works_run_in_turns_after_a_pass_to_warm_up() -> None:
@@ -49,9 +85,8 @@ def test_rows_are_chosen_by_patterns() -> None:
     assert BenchSettings().wants(["pool.put.shm.1MiB"])
     chosen = BenchSettings(only=("pool.put.*", "index.match"))
     assert chosen.wants(["pool.put.shm.1MiB"])
-    assert chosen.wants(bench_run.MOVING_NAMES)
-    assert chosen.wants(bench_run.INDEX_NAMES)
-    assert not chosen.wants(bench_run.STEP_NAMES)
+    assert chosen.wants({"pool.put.shm.4MiB": None, "python.loop": None})
+    assert not chosen.wants(["connector.schedule_step"])
     assert not chosen.wants(["index.events"])
 
 
@@ -88,8 +123,16 @@ def test_json_is_one_object_a_line(measured: list[BenchSettings]) -> None:
     result = CliRunner().invoke(bench, ["--json", "--quick", "--only", "pool.*"])
     assert result.exit_code == 0
     documents = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [list(document) for document in documents] == [["name", "value", "unit", "limit", "ratio"]] * 2
-    assert documents[0] == {"name": "pool.put.shm.1MiB", "value": 6.0, "unit": "GB/s", "limit": 8.0, "ratio": 0.75}
+    assert [document["name"] for document in documents] == [measured_row.name for measured_row in ROWS]
+    assert documents[0] == {
+        "name": "pool.put.shm.1MiB",
+        "value": 6.0,
+        "unit": "GB/s",
+        "limit": 8.0,
+        "ratio": 0.75,
+        "bar": None,
+        "reached": None,
+    }
     assert documents[1]["limit"] is None
     assert measured[0].only == ("pool.*",)
 

@@ -13,6 +13,7 @@ from moonpool.connectors.assembly import connector_config
 from moonpool.connectors.description import EngineSelf, describe_engine
 from moonpool.connectors.engine import EngineFace
 from moonpool.connectors.engine_facts import PlatformFacts, build_identity, read_groups
+from moonpool.connectors.event_facts import read_events
 from moonpool.connectors.groups import find_obstacle
 from moonpool.connectors.health import Health
 from moonpool.connectors.outcomes import Ledger, Outcome
@@ -248,6 +249,46 @@ def test_how_an_engine_applies_adapters_is_part_of_their_namespace_and_not_of_th
     assert [difference.field for difference in differences(plain, fewer)] == ["config_overrides.lora.target_modules"]
     assert "adapter" in str(differences(plain, identity()))
     assert len({namespace_id(item, tenant="t") for item in (plain, fewer, identity())}) == 3
+
+
+# Events -----------------------------------------------------------------------------------------------------
+
+
+def events(rank: int = 0, **changes: Any) -> Any:
+    settings = SimpleNamespace(
+        enable_kv_cache_events=True,
+        publisher="zmq",
+        endpoint="tcp://*:5557",
+        replay_endpoint="tcp://*:5558",
+        topic="kv",
+    )
+    for name, value in changes.items():
+        setattr(settings, name, value)
+    return engine(kv_events_config=settings, parallel_config__data_parallel_index=rank)
+
+
+def test_where_kv_events_are_published_is_told_as_others_reach_it() -> None:
+    facts = read_events(events(rank=2), host="10.0.0.7")
+    assert (facts.endpoint, facts.replay_endpoint) == ("tcp://10.0.0.7:5559", "tcp://10.0.0.7:5560")
+    assert (facts.topic, facts.data_rank) == ("kv", 2)
+    local = read_events(events(endpoint="ipc:///run/a.sock", replay_endpoint=None), host="10.0.0.7")
+    assert (local.endpoint, local.replay_endpoint) == ("ipc:///run/a.sock", "")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        engine(),
+        engine(kv_events_config=None),
+        events(enable_kv_cache_events=False),
+        events(publisher="null"),
+        events(endpoint="tcp://10.0.0.1:5557"),  # the engine connects there: nobody can subscribe
+        events(endpoint="tcp://*:0"),
+        events(endpoint="inproc://a"),
+    ],
+)
+def test_an_engine_that_nobody_can_hear_says_so(config: Any) -> None:
+    assert read_events(config, host="10.0.0.7").endpoint == ""
 
 
 # Settings and reports ---------------------------------------------------------------------------------------

@@ -44,3 +44,19 @@ def test_json_gives_the_same_flags_and_the_environment() -> None:
     document = json.loads(printed("--json"))
     assert document["flags"] == flags_of(printed())
     assert document["environment"] == {"PYTHONHASHSEED": "0"}
+
+
+def test_kv_events_go_to_the_runtime_folder_or_to_a_port() -> None:
+    result = CliRunner().invoke(
+        vllm_args, ["--json", "--events", "--runtime-folder", "/run/mp", "--engine-id", "A"], catch_exceptions=False
+    )
+    flags = json.loads(result.output)["flags"]
+    published = json.loads(flags[flags.index("--kv-events-config") + 1])
+    assert published == {
+        "enable_kv_cache_events": True, "publisher": "zmq",
+        "endpoint": "ipc:///run/mp/events-A.sock", "replay_endpoint": "ipc:///run/mp/replay-A.sock",
+    }  # fmt: skip
+    result = CliRunner().invoke(vllm_args, ["--json", "--events-port", "5557"], catch_exceptions=False)
+    flags = json.loads(result.output)["flags"]
+    published = json.loads(flags[flags.index("--kv-events-config") + 1])
+    assert (published["endpoint"], published["replay_endpoint"]) == ("tcp://*:5557", "tcp://*:6557")

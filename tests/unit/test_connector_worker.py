@@ -168,7 +168,15 @@ class DictPort:
                 statuses.append(Status.MISS)
                 reasons.append(self.fail_with[1] if self.fail_with else Reason.NEVER_STORED)
         hit_count = statuses.count(Status.HIT)
-        return SimpleNamespace(statuses=statuses, reasons=reasons, byte_count=hit_count * 16)
+        count = len(statuses)
+        return SimpleNamespace(
+            statuses=statuses,
+            reasons=reasons,
+            lengths=[16] * count,
+            checksums=[0] * count,
+            generations=[0] * count,
+            byte_count=hit_count * 16,
+        )
 
     def write(self, client: Any, blocks: Blocks, *, timeout_ms: int) -> Any:
         self.tags.append(blocks.tags)

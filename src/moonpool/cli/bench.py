@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ from moonpool.errors import UsageError
 if TYPE_CHECKING:
     from moonpool.config import Config
     from moonpool.testing.bench.measure import Row
-    from moonpool.testing.bench.run import Prompt
+    from moonpool.testing.bench.stage import Prompt
 
 CONNECT_S_MAX = 10.0
 TOKENS_PER_BLOCK = 16
@@ -24,14 +25,21 @@ TOKENS_PER_BLOCK = 16
 @click.command("bench", short_help="Measure the pool beside this machine's own limits.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout; the table goes to stderr.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Rows of these names, such as 'pool.put.*'. Repeatable.")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the table as SVG.",
+)
 @click.option("--quick", is_flag=True, help="Fewer repetitions: a look, not a measurement.")
-def bench(as_json: bool, only: tuple[str, ...], quick: bool) -> None:
+def bench(as_json: bool, only: tuple[str, ...], plot: Path | None, quick: bool) -> None:
     """Measure the pool on a node of its own, and beside each number what this machine can do at all.
 
     The limits are measured in the same run: copies between this and another process's populated memory over four
     times the last level of cache, and a ping-pong of 64 bytes over a unix socket. Needs about a gigabyte of memory.
     """
     from moonpool.testing.bench.measure import Effort
+    from moonpool.testing.bench.plot import picture
     from moonpool.testing.bench.run import BenchSettings, run
 
     effort = Effort(pass_count=3, call_count=1_000) if quick else Effort()
@@ -46,21 +54,24 @@ def bench(as_json: bool, only: tuple[str, ...], quick: bool) -> None:
                 errors.print(f"{row.name} {_shown(row.value)} {row.unit}")
     if only and not rows:
         raise UsageError(f"no row is named {' or '.join(only)}; `moonpool bench --quick` shows every name")
+    if plot is not None:
+        plot.write_text(picture(rows))
     (errors if as_json else Console(highlight=False)).print(table_of(rows))
 
 
 def table_of(rows: Sequence[Row]) -> Table:
-    """All rows; the ratio is value / limit."""
+    """All rows; the ratio is value / limit, and the bar is what a row has to reach."""
     table = Table(
         title="moonpool bench: medians, beside this machine's own limit in the same run", title_justify="left"
     )
     table.add_column("name")
-    for column in ("value", "unit", "limit", "ratio"):
+    for column in ("value", "unit", "limit", "ratio", "bar", ""):
         table.add_column(column, justify="left" if column == "unit" else "right")
     for row in rows:
         limit = "-" if row.limit is None else _shown(row.limit)
         ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-        table.add_row(row.name, _shown(row.value), row.unit, limit, ratio)
+        verdict = "" if row.reached is None else "reached" if row.reached else "missed"
+        table.add_row(row.name, _shown(row.value), row.unit, limit, ratio, row.bar or "-", verdict)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def stat(*, settings: Settings, keys: Sequence[str], as_json: bool) -> int:
     """Show the state of this host's node; with KEYS, whether each is there, how long and where.
 
-    With KEYS the exit code is 1 when one is not there.
+    `elsewhere`: another node has it, and a read gets it from there. With KEYS the exit code is 1 when nobody has one.
     """
     with settings.connect() as pool:
         if not keys:
@@ -33,16 +34,23 @@ def stat(*, settings: Settings, keys: Sequence[str], as_json: bool) -> int:
     rows = [
         {
             "key": key_text(name),
-            "status": result.status.name.lower(),
+            "status": "elsewhere" if holders and not result else result.status.name.lower(),
             "length": result.length,
             "checksum": f"{result.checksum:#010x}" if result else "",
             "holders": ", ".join(holder.name for holder in holders),
-            "reason": "" if result else result.reason.meaning,
+            "reason": "" if result or holders else result.reason.meaning,
         }
         for name, result, holders in zip(names, found, places, strict=True)
     ]
     print_rows(rows, {name: name for name in rows[0]}, as_json=as_json)
-    return 0 if all(found) else 1
+    return 0 if all(result or holders for result, holders in zip(found, places, strict=True)) else 1
+
+
+def _clients_text(connections: Sequence[dict[str, Any]]) -> str:
+    """How many, and by which transport: "3 (2 shared_memory, 1 tcp)"."""
+    counts = collections.Counter(str(connection.get("transport", "")) for connection in connections)
+    parts = ", ".join(f"{count} {transport}" for transport, count in sorted(counts.items()))
+    return f"{len(connections)} ({parts})" if parts else "0"
 
 
 def _show_node(status: dict[str, Any], *, as_json: bool) -> None:
@@ -58,7 +66,8 @@ def _show_node(status: dict[str, Any], *, as_json: bool) -> None:
         "reads": f"{reads}, {table.get('hit_total', 0)} hits"
         + (f" ({table['hit_total'] / reads:.1%})" if reads else ""),
         "evicted": str(table.get("evicted_total", 0)),
-        "clients": str(len(status.get("connections", []))),
+        "clients": _clients_text(status.get("connections", [])),
+        "address": str(status.get("address", "")),
     }
     for name, text in lines.items():
         click.echo(f"{name:9}{text}")

@@ -149,6 +149,8 @@ def registration(document: Mapping[str, Any], *, origin: Origin = "http") -> Reg
             url=(document.get("url") or "").rstrip("/"),
             origin=origin,
         )
+    except BadBody:
+        raise
     except UsageError as error:
         raise BadBody(str(error), "invalid_registration") from error
 

@@ -33,6 +33,7 @@ TIERS: dict[str, Tier] = {
     "external": Tier.COLD,
 }
 _REMOTE = "REMOTE"
+KV_GROUP_MAX = 65_535
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -171,7 +172,7 @@ def _decode_event(raw: Raw, strategy: Strategy) -> Event | None:
     if isinstance(found, _ClearedMap | _ClearedArray):
         return Cleared()
     tier = TIERS.get((found.medium or "gpu").lower())
-    if tier is None:
+    if tier is None or not 0 <= (getattr(found, "group_idx", None) or 0) <= KV_GROUP_MAX:
         return None
     if getattr(found, "locality", None) == _REMOTE:
         tier = Tier.COLD  # somebody else's memory: reachable by this worker, and not its own

@@ -201,10 +201,12 @@ class _Wire:
                 self._end_replay()
                 self._worker.disconnected(now_ms)
             elif event == self._intake.zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._read(now_ms, count=UNREAD_COUNT_MAX)  # what is left of the connection before
+                self._end_replay()
                 self._ask(self._worker.connected(now_ms))
 
-    def _read(self, now_ms: float) -> None:
-        for _ in range(MESSAGES_PER_TURN):
+    def _read(self, now_ms: float, *, count: int = MESSAGES_PER_TURN) -> None:
+        for _ in range(count):
             frames = self._frames(self._subscription)
             if frames is None:
                 return

@@ -24,6 +24,7 @@ from moonpool.errors import ConfigError, UsageError
 from moonpool.identity import Media
 from moonpool.types import GroupRule
 
+GROUP_COUNT_MAX = 64  # of one look-up
 CHECKED_FIRST = 8
 CHECKED_EVERY = 64
 _COMMON_SEEDS = (VLLM_SEED_DEFAULT, "0", "42", "1")
@@ -103,6 +104,8 @@ class Parity:
             if remark not in self.remarks:
                 self.remarks.append(remark)
             return ""
+        if group not in self.groups and len(self.groups) >= GROUP_COUNT_MAX:
+            return f"kv_groups: more than {GROUP_COUNT_MAX} were published"
         if group not in self.groups:
             window = event.window_tokens if event.group_kind.startswith(_WINDOW_KINDS) else 0
             self.groups[group] = GroupRule(group, 1, max(1, -(-(window - 1) // expected)) if window else 0)

@@ -98,9 +98,8 @@ class EventStream:
     # What happens -------------------------------------------------------------------------------------------
 
     def connect(self, now_ms: float) -> list[Action]:
-        """The publisher is there (again)."""
-        if self.connected:
-            return []
+        """The publisher is there (again). What was to be read of the connection before has been read by now."""
+        self.disconnect()
         self.connected = True
         self._attempts = 0
         if self._has_replay:
@@ -220,10 +219,16 @@ class EventStream:
                 self._waiting_bytes += len(payload)
                 return actions + self._ask(now_ms)
             else:
-                self._verified = True
-                actions += self._jump(number, payload)
+                actions += self._give_up(number)
         self._attempts = 0
         return actions
+
+    def _give_up(self, number: int) -> list[Action]:
+        """A publisher that has this message would have replayed it: begin anew with the next one that comes live."""
+        self.counters.lost += max(1, number - (self._next or 0))
+        self._verified = True
+        self._drop_waiting()
+        return self._forget("messages were lost")
 
     def _jump(self, number: int, payload: bytes) -> list[Action]:
         """Messages are lost for good: begin anew with this one."""
@@ -231,10 +236,9 @@ class EventStream:
         return [*self._forget("messages were lost"), self._apply(number, payload)]
 
     def _maybe_restarted(self, number: int, payload: bytes, now_ms: float) -> list[Action]:
-        if self._has_replay:  # the replay shows whether it is another publisher, and has what waited
+        if self._has_replay:  # the replay shows whether it is another publisher
             self._verified = False
             self._live = number
-            self._drop_waiting()
             self._wait(number, payload)
             return self._ask(now_ms)
         self.counters.restarts += 1

@@ -195,6 +195,7 @@ class ClientSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     tenant: Annotated[Name, Meta(min_length=1, description="whose objects this client sees")] = "default"
     name: Annotated[Name, Meta(description='label of this client in /status; "" is program and process id')] = ""
+    remote_reads: Annotated[bool, Meta(description="read from other nodes what the own node does not have")] = True
     rail_count: Annotated[
         int, Meta(ge=0, le=64, description="connections that move bytes from and to another host's node")
     ] = 2

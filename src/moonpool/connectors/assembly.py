@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from moonpool.config import Config, ConnectorSettings, load, load_or_create_secret, secret_key
+from moonpool.connectors.elsewhere import OtherNodes, WiderLookup
 from moonpool.connectors.groups import CacheGroup, match_rules
 from moonpool.connectors.health import Health
 from moonpool.connectors.link import NodeLink
@@ -45,46 +47,56 @@ def connector_config(extra_config: Mapping[str, Any]) -> Config:
 
 
 class Peers(msgspec.Struct, frozen=True):
-    """How this process reaches node and directory."""
+    """How this process reaches node and directories: addresses as `moonpool.connect` takes them."""
 
-    node_path: str
-    directory_path: str
+    node_address: str
+    directory_addresses: tuple[str, ...]
     secret: bytes
     tenant: str
+    rail_count: int = 2
 
     def node_client(self, name: str, *, shared_memory: bool) -> Any:
         """A client of the node, not yet connected."""
+        return self.client_of(self.node_address, name, shared_memory=shared_memory)
+
+    def client_of(self, address: str, name: str, *, shared_memory: bool) -> Any:
+        """A client of any node, not yet connected."""
         from moonpool._native import NodeClient
 
         return NodeClient(
-            self.node_path,
+            address,
             secret=self.secret,
             tenant=self.tenant,
             name=name,
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             shared_memory=shared_memory,
+            rail_count=self.rail_count,
         )
 
-    def directory_client(self, name: str) -> Any:
-        """A client of the directory, not yet connected."""
+    def directory_clients(self, name: str) -> list[Any]:
+        """A client of each directory, not yet connected."""
         from moonpool._native import DirectoryClient
 
-        return DirectoryClient(
-            self.directory_path,
-            secret=self.secret,
-            tenant=self.tenant,
-            name=name,
-            connect_timeout_ms=CONNECT_TIMEOUT_MS,
-        )
+        return [
+            DirectoryClient(
+                address,
+                secret=self.secret,
+                tenant=self.tenant,
+                name=name,
+                connect_timeout_ms=CONNECT_TIMEOUT_MS,
+            )
+            for address in self.directory_addresses
+        ]
 
 
 def find_peers(config: Config) -> Peers:
     """Paths and secret from the settings. ConfigError when the secret cannot be had."""
     return Peers(
-        node_path=config.node.socket_path,
-        directory_path=config.directory.socket_path,
+        node_address=config.client.node or config.node.socket_path,
+        directory_addresses=config.node.directories,
         secret=secret_key(load_or_create_secret(config.runtime_folder, config.secret_file)),
         tenant=config.client.tenant,
+        rail_count=config.client.rail_count,
     )
 
 
@@ -118,14 +130,22 @@ def make_scheduler_parts(
     rules = match_rules(groups, shard_count=shard_count)
     late = ThreadPoolExecutor(max_workers=1, thread_name_prefix="moonpool-late")
 
-    # On one host the node's own answer is always good, and the node is needed for the load anyway: it is asked
-    # first, so that a directory that is behind, stopped or gone costs nothing.
+    wider = _wider_lookups(peers, name, late) if config.client.remote_reads else ()
+
+    # The node's own answer is always good, and the node is needed for the load anyway: it is asked first, so that a
+    # directory that is behind, stopped or gone costs nothing but what it alone knows of.
     def match(client_index: int, namespace_id: int, block_hashes: Sequence[bytes], *, timeout_ms: int) -> MatchAnswer:
         if not link.up:
             return MatchAnswer(0, False)
-        client = link.client(client_index)
-        answer = client.match(namespace_id, digest_hints(block_hashes), rules, timeout_ms=timeout_ms)
-        return MatchAnswer(answer.fetchable, answer.reachable, lost=not answer.reachable and not client.connected)
+        due_ms = clock_ms() + timeout_ms
+        client, hints = link.client(client_index), digest_hints(block_hashes)
+        answer = client.match(namespace_id, hints, rules, timeout_ms=timeout_ms)
+        found = MatchAnswer(answer.fetchable, answer.reachable, lost=not answer.reachable and not client.connected)
+        left_ms = int(due_ms - clock_ms())
+        if not found.reachable or found.block_count >= len(block_hashes) or left_ms < 1 or not wider:
+            return found
+        known = wider[client_index].match(namespace_id, hints, rules, timeout_ms=left_ms)
+        return found._replace(block_count=max(found.block_count, known))
 
     desk = LookupDesk(
         Matcher(
@@ -150,6 +170,15 @@ def make_scheduler_parts(
     return SchedulerParts(side, link, health, ledger)
 
 
+def _wider_lookups(peers: Peers, name: str, executor: ThreadPoolExecutor) -> tuple[WiderLookup, ...]:
+    """One for look-ups in a step, one for late ones: a late one must not have the connection when a step wants it."""
+    paces = ("look-ups", "late look-ups")
+    return tuple(
+        WiderLookup(partial(peers.directory_clients, f"{name} {pace}"), executor=executor, clock_ms=clock_ms)
+        for pace in paces
+    )
+
+
 def make_worker_side(
     config: Config, groups: Sequence[CacheGroup], *, peers: Peers, name: str, shard: Shard
 ) -> WorkerSide:
@@ -169,4 +198,11 @@ def make_worker_side(
         save_call_ms=settings.save_call_ms,
         call_bytes_max=settings.transfer_bytes_max,
     )
-    return WorkerSide(groups, shard=shard, link=link, limits=limits, clock_ms=clock_ms)
+    side = WorkerSide(groups, shard=shard, link=link, limits=limits, clock_ms=clock_ms)
+    if config.client.remote_reads:
+        side.others = OtherNodes(
+            lambda address: peers.client_of(address, f"{name} load", shared_memory=config.client.shared_memory),
+            lambda: peers.directory_clients(f"{name} load"),
+            clock_ms=clock_ms,
+        )
+    return side

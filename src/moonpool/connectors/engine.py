@@ -80,7 +80,7 @@ class EngineFace:
             self._describe,
             make_listeners=lambda: [
                 peers.node_client(engine_id, shared_memory=False),
-                peers.directory_client(engine_id),
+                *peers.directory_clients(engine_id),
             ],
             ledger=self.parts.ledger,
             interval_ms=self.config.connector.describe_interval_ms,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from moonpool.connectors.adapters import unchanged
+from moonpool.connectors.elsewhere import OtherNodes
 from moonpool.connectors.groups import CacheGroup
 from moonpool.connectors.link import NodeLink
 from moonpool.connectors.loading import Loader, LoadLimits, RunResult, split_run
@@ -29,7 +30,8 @@ from moonpool.connectors.plans import (
 )
 from moonpool.connectors.request_reasons import ADAPTER_CHANGED
 from moonpool.identity.keys import block_keys, digest_hints, key_prefix
-from moonpool.types import Reason, Status
+from moonpool.pool.results import read_results
+from moonpool.types import ReadResult, Reason, Status
 
 logger = logging.getLogger("vllm.moonpool")
 BLOCKS_PER_CALL_MAX = 1024
@@ -128,6 +130,7 @@ class WorkerSide:
         self._saved = False  # `save` was called in this step
         self.make_tags: Callable[..., Any] = _native_tags
         self.obstacle = ""
+        self.others: OtherNodes | None = None  # None: the own node alone
 
     def register(self, ports: Mapping[int, Port]) -> None:
         """Where the blocks of each kv_group lie. Connects."""
@@ -157,14 +160,24 @@ class WorkerSide:
         if not self._link.up:
             return RunResult(0, Reason.UNAVAILABLE.label)
         keys = self._keys(order.namespace_id, run)
-        blocks = Blocks(run.block_numbers, keys)
-        outcome = self._ports[run.kv_group].read(self._link.client(LOAD_CLIENT), blocks, timeout_ms=timeout_ms)
-        missed = first_bad(outcome.statuses, {Status.HIT})
-        if missed is None:
+        port, client = self._ports[run.kv_group], self._link.client(LOAD_CLIENT)
+        began_ms = self._clock_ms()
+        outcome = port.read(client, Blocks(run.block_numbers, keys), timeout_ms=timeout_ms)
+        if first_bad(outcome.statuses, {Status.HIT}) is None:
             return RunResult(int(outcome.byte_count), "")
-        reason = Reason(outcome.reasons[missed])
-        self._note_unanswered(reason)
-        return RunResult(int(outcome.byte_count), reason.label)
+        results = read_results(outcome, copied=True)
+        self._note_unanswered(next(result.reason for result in results if not result))
+        left_ms = int(timeout_ms - (self._clock_ms() - began_ms))
+        if self.others is not None and left_ms > 0:
+
+            def read(node: Any, positions: Sequence[int], budget_ms: int) -> list[ReadResult]:
+                numbers, names = [run.block_numbers[at] for at in positions], [keys[at] for at in positions]
+                return read_results(port.read(node, Blocks(numbers, names), timeout_ms=budget_ms), copied=True)
+
+            own = int(client.info["incarnation"])
+            self.others.fill(results, keys, read, own_incarnation=own, timeout_ms=left_ms)
+        failure = next((result.reason.label for result in results if not result), "")
+        return RunResult(sum(result.byte_count for result in results), failure)
 
     def call_block_count(self, kv_group: int) -> int:
         """Blocks of this group that one native call moves."""
@@ -290,6 +303,8 @@ class WorkerSide:
         """Cancel all, wait for the copying to stop, close the clients."""
         stopped = self._loader.stop(timeout_ms)
         self._link.stop()
+        if self.others is not None:
+            self.others.close()
         return stopped
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moonpool import _native, config
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 def run_directory(settings: Config) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP. MoonpoolError(start_failed) when the socket is taken."""
     directory = settings.directory
+    config.prepare_runtime_folder(Path(settings.runtime_folder))
     secret = config.load_or_create_secret(settings.runtime_folder, settings.secret_file)
     with blocked_signals():
         server = _native.DirectoryServer(

@@ -12,8 +12,9 @@ import msgspec
 from moonpool import _native
 from moonpool.errors import ClosedError, PeerUnavailable, UsageError
 from moonpool.pool.keys import Key, key_bytes, key_list
-from moonpool.pool.lookup import FULL_ATTENTION, Lookup
+from moonpool.pool.lookup import FULL_ATTENTION
 from moonpool.pool.options import BlockOptions, PutOptions, WaitOptions, checked
+from moonpool.pool.reading import Hints, Reader
 from moonpool.pool.regions import Regions, require_disjoint
 from moonpool.pool.results import Holder, ObjectInfo, put_results, read_results
 from moonpool.pool.values import Batch, Pieces, Value, batch_of, batch_of_pieces, numbers
@@ -48,7 +49,7 @@ class Pool:
     def __init__(
         self,
         node: _native.NodeClient,
-        lookup: Lookup,
+        reader: Reader,
         settings: ClientSettings,
         *,
         address: str,
@@ -56,7 +57,9 @@ class Pool:
     ) -> None:
         self.address = address
         self._node = node
-        self._lookup = lookup
+        self._reader = reader
+        self._lookup = reader.lookup
+        self._serving = (0, address)  # the node's incarnation, and the address at which others reach it
         self._settings = settings
         self._regions = Regions()
         self._on_close = on_close
@@ -97,7 +100,7 @@ class Pool:
         arguments = checked(options, BlockOptions, self._settings.timeout_ms)
         numbers_checked, names = _blocks(layout, block_numbers, keys)
         try:
-            return put_results(node.put_blocks(layout, numbers_checked, names, **arguments), self.address)
+            return self._put_results(node.put_blocks(layout, numbers_checked, names, **arguments))
         except ValueError as error:  # tags that do not fit the keys
             raise UsageError(f"put_blocks: {error}") from error
 
@@ -108,46 +111,69 @@ class Pool:
         batch = self._batch(values, len(names), writable=False)
         addresses, lengths, piece_counts = batch.arrays()
         try:
-            return put_results(node.put(names, addresses, lengths, piece_counts, **arguments), self.address)
+            return self._put_results(node.put(names, addresses, lengths, piece_counts, **arguments))
         except ValueError as error:  # tags that do not fit the keys
             raise UsageError(f"put: {error}") from error
 
+    def _put_results(self, outcome: _native.PutOutcome) -> list[PutResult]:
+        if self._serving[0] != outcome.incarnation:
+            info = self._node.info
+            if info["incarnation"] == outcome.incarnation:
+                self._serving = (outcome.incarnation, str(info["address"]) or self.address)
+        return put_results(outcome, self._serving[1])
+
     # Reading ------------------------------------------------------------------------------------------------
 
-    def get(self, keys: Sequence[Key], *, verify: bool = True, **options: Unpack[WaitOptions]) -> Views:
+    def get(
+        self, keys: Sequence[Key], *, verify: bool = True, hints: Hints = None, **options: Unpack[WaitOptions]
+    ) -> Views:
         """Borrow values without copying: ``with pool.get(keys) as views: …``. verify=False leaves the check of
-        the checksum to `Views.verify`.
+        the checksum to `Views.verify`. What this node does not have comes as a copy from one that has it.
+
+        hints: one a key or None, as `PutResult.hint` of the writer: that holder is asked before a directory.
         """
-        node = self._opened()
+        self._opened()
         names = key_list(keys)
         arguments = checked(options, WaitOptions, self._settings.timeout_ms)
-        views, outcome = node.get_views(names, verify=verify, **arguments)
-        return Views(names, views, read_results(outcome))
+        views, results = self._reader.get_views(names, verify=verify, hints=hints, **arguments)
+        return Views(names, views, results)
 
     def get_into(
-        self, keys: Sequence[Key], targets: Sequence[Value] | Pieces, **options: Unpack[WaitOptions]
+        self,
+        keys: Sequence[Key],
+        targets: Sequence[Value] | Pieces,
+        *,
+        hints: Hints = None,
+        **options: Unpack[WaitOptions],
     ) -> list[ReadResult]:
         """Copy each value into its target, verified in the same pass. A target must have the value's length, else
         that key is miss(wrong_length) and untouched. After miss(damaged) do not use the target's bytes.
+
+        What this node does not have is read from another one; hints as in `get`.
         """
-        node = self._opened()
+        self._opened()
         arguments = checked(options, WaitOptions, self._settings.timeout_ms)
         names = key_list(keys)
         batch = self._batch(targets, len(names), writable=True)
         require_disjoint(batch.addresses, batch.lengths)
-        addresses, lengths, piece_counts = batch.arrays()
-        return read_results(node.get_into(names, addresses, lengths, piece_counts, **arguments), copied=True)
+        return self._reader.get_into(names, batch, hints=hints, **arguments)
 
     def get_blocks(
-        self, layout: _native.Layout, block_numbers: Any, keys: Sequence[Key], **options: Unpack[WaitOptions]
+        self,
+        layout: _native.Layout,
+        block_numbers: Any,
+        keys: Sequence[Key],
+        *,
+        hints: Hints = None,
+        **options: Unpack[WaitOptions],
     ) -> list[ReadResult]:
-        """Copy ``keys[i]`` into block ``block_numbers[i]`` of the layout, verified in the same pass."""
-        node = self._opened()
+        """Copy ``keys[i]`` into block ``block_numbers[i]`` of the layout, verified in the same pass; as `get_into`."""
+        self._opened()
         arguments = checked(options, WaitOptions, self._settings.timeout_ms)
         numbers_checked, names = _blocks(layout, block_numbers, keys)
         if len(set(numbers_checked)) != len(numbers_checked):
             raise UsageError("a block number is given twice; each target block takes one value", kind="bad_address")
-        return read_results(node.get_blocks(layout, numbers_checked, names, **arguments), copied=True)
+        return self._reader.get_blocks(layout, numbers_checked, names, hints=hints, **arguments)
 
     def get_bytes(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[bytes | None]:
         """A verified copy of each value as bytes, None for a miss."""
@@ -282,8 +308,10 @@ class Pool:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The connection: incarnation, node, site, shared_memory, transport, reconnect_count and more."""
-        return dict(self._opened().info)
+        """The connection: incarnation, node, site, shared_memory, transport, reconnect_count and more; `holders` are
+        the other nodes that were read from.
+        """
+        return {**self._opened().info, "holders": self._reader.status()}
 
     def close(self) -> None:
         """Let go of everything. Twice is fine; memoryviews that are still referenced stay valid."""
@@ -291,6 +319,7 @@ class Pool:
             return
         self._closed = True
         self._lookup.close()
+        self._reader.close()
         self._node.close()
         self._regions = Regions()
         if self._on_close is not None:

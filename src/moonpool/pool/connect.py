@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +14,22 @@ from moonpool.config import ClientSettings, Config
 from moonpool.errors import AccessDenied, ConfigError, MoonpoolError, PeerUnavailable, ProtocolError, UsageError
 from moonpool.pool.client import Pool
 from moonpool.pool.embedded import EmbeddedNode
+from moonpool.pool.holders import Holders
 from moonpool.pool.lookup import Lookup
+from moonpool.pool.reading import Reader
 from moonpool.types import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from moonpool.pool.awaitable import AsyncPool
+
 # A directory is optional, so connect() does not wait long for one that is stopped.
 _DIRECTORY_CONNECT_MS = 200
 # A lazy pool takes a node that is there, and does not wait for one that is stopped.
 _LAZY_CONNECT_MS = 50
+# Calls of one AsyncPool that are made at a time; the others wait for their turn.
+_AWAIT_THREAD_COUNT = 4
 
 
 def connect(
@@ -53,6 +60,23 @@ def connect(
     return open_pool(loaded, lazy=lazy)
 
 
+async def aconnect(
+    target: str | os.PathLike[str] | None = None,
+    *,
+    embedded: bool = False,
+    segment_bytes: int | None = None,
+    lazy: bool = False,
+    **settings: Any,
+) -> AsyncPool:
+    """As `connect`, for asyncio: ``async with await moonpool.aconnect() as pool: …``. The loop goes on meanwhile."""
+    import asyncio  # here: programs without it need not load it
+
+    from moonpool.pool.awaitable import AsyncPool
+
+    begin = functools.partial(connect, target, embedded=embedded, segment_bytes=segment_bytes, lazy=lazy, **settings)
+    return AsyncPool(await asyncio.to_thread(begin), thread_count=_AWAIT_THREAD_COUNT)
+
+
 def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
     """A pool on the node and the directories that the settings name."""
     client = settings.client
@@ -75,7 +99,8 @@ def open_pool(settings: Config, *, lazy: bool = False) -> Pool:
         _connect_now(node, address, client.connect_timeout_ms)
     for directory in directories:
         directory.connect(_LAZY_CONNECT_MS if lazy else _DIRECTORY_CONNECT_MS)
-    return Pool(node, Lookup(node, directories, address), client, address=address)
+    holders = Holders(lambda place: _node_client(place, secret, client)) if client.remote_reads else None
+    return Pool(node, Reader(node, Lookup(node, directories, address), holders), client, address=address)
 
 
 def _secret(settings: Config, address: str, *, create: bool) -> bytes:
@@ -102,7 +127,7 @@ def _connect_embedded(segment_bytes: int | None, settings: Mapping[str, Any]) ->
     except MoonpoolError:
         server.close()
         raise
-    return Pool(node, Lookup(node, (), address), client, address=address, on_close=server.close)
+    return Pool(node, Reader(node, Lookup(node, (), address)), client, address=address, on_close=server.close)
 
 
 def _node_client(address: str, secret: bytes, client: ClientSettings) -> _native.NodeClient:

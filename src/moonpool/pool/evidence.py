@@ -40,7 +40,8 @@ def gather(settings: Config, *, timeout_ms: int) -> Evidence:
 
     secret, secret_failure = _secret(settings)
     name, tenant = "doctor", settings.client.tenant
-    node_path, directory_path = settings.node.socket_path, settings.directory.socket_path
+    node_path = settings.client.node or settings.node.socket_path
+    directory_path = next(iter(settings.node.directories), settings.directory.socket_path)
     if secret_failure:
         found = (Peer(socket_path=node_path), Peer(socket_path=directory_path))
     else:
@@ -65,7 +66,8 @@ def gather(settings: Config, *, timeout_ms: int) -> Evidence:
 
 
 def _look(client: _Client, socket_path: str, timeout_ms: int) -> Peer:
-    exists = Path(socket_path).exists()
+    # By TCP nobody can see beforehand whether somebody listens.
+    exists = Path(socket_path).exists() or config.split_host_port(socket_path) is not None
     try:
         reason, message = client.connect(timeout_ms)
         text = None if reason else client.stat(timeout_ms=timeout_ms)

@@ -52,23 +52,27 @@ class Lookup:
     def locate(self, keys: list[bytes], *, timeout_ms: int) -> list[list[Holder]]:
         """Holders of each key; a key that no directory knows is looked for on the node."""
         deadline_ms = _now_ms() + timeout_ms
-        places: list[list[Holder]] = [[] for _ in keys]
-        for directory in self._directories:
-            answer = directory.locate(keys, timeout_ms=_half_until(deadline_ms))
-            if answer is None:
-                continue
-            places = [[Holder(*holder) for holder in holders] for holders in answer]
-            break
+        places = self.ask_directories(keys, timeout_ms=timeout_ms) or [[] for _ in keys]
         missing = [position for position, holders in enumerate(places) if not holders]
         if not missing:
             return places
         found = self._node.exists([keys[position] for position in missing], timeout_ms=_until(deadline_ms))
         info = self._node.info
-        here = Holder(str(info.get("node", "")), int(info.get("incarnation", 0)), self._address)
+        address = str(info.get("address", "")) or self._address
+        here = Holder(str(info.get("node", "")), int(info.get("incarnation", 0)), address)
         for position, status in zip(missing, found.statuses, strict=True):
             if status == Status.HIT:
                 places[position] = [here]
         return places
+
+    def ask_directories(self, keys: list[bytes], *, timeout_ms: int) -> list[list[Holder]] | None:
+        """Holders of each key as the first directory that answers knows them; None when none does."""
+        deadline_ms = _now_ms() + timeout_ms
+        for directory in self._directories:
+            answer = directory.locate(keys, timeout_ms=_half_until(deadline_ms))
+            if answer is not None:
+                return [[Holder(*holder) for holder in holders] for holders in answer]
+        return None
 
     def describe(self, document: str, *, timeout_ms: int) -> bool:
         """Tell the node and every directory who this client is; whether the node heard it. One that is away is told

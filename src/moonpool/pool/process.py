@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moonpool import _native, config
@@ -20,6 +21,7 @@ def run_node(settings: Config) -> None:
     """
     node = settings.node
     require_memory(node.segment_bytes, config.read_machine_memory())
+    config.prepare_runtime_folder(Path(settings.runtime_folder))
     secret = config.load_or_create_secret(settings.runtime_folder, settings.secret_file)
     with blocked_signals():
         server = _native.NodeServer(

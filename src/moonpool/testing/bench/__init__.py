@@ -4,8 +4,12 @@
 - `machine`   the machine's own limits: a copy from and to another process's memory, a ping-pong
 - `peer`      that other process
 - `spinner`   keeps an idle virtual machine's cores awake during latency rows
+- `stage`     the node, pool and peer that the rows share
+- `topics`    what is measured together, and the bars
 - `moving`    rows that move bytes through a pool
 - `asking`    rows of small calls: latencies, existence, look-ups
+- `sharing`   a Python loop beside a transfer
 - `indexing`  rows of the block index alone
-- `run`       all of it, on a node of its own
+- `run`       all of it
+- `plot`      all rows as one picture
 """

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from moonpool import _native
 from moonpool.testing.bench.measure import Row, row
+from moonpool.testing.bench.stage import Stage
+from moonpool.testing.bench.topics import Topic, value_at_least, value_at_most
 
 HOLDER_COUNT = 64
 PREFIX_COUNT = 1_000
@@ -22,7 +24,7 @@ DIGEST_BYTES = 16
 Message = tuple[int, list[bytes], _native.Tags]  # holder, digests, tags
 
 
-def index_rows() -> Iterator[Row]:
+def index_rows(_stage: Stage) -> Iterator[Row]:
     """Events in, memory, look-ups, by this thread's CPU time; the calls are those of Python, a message or a prefix
     at a time.
     """
@@ -57,3 +59,16 @@ def _messages(prefix: array[int], holders: list[int]) -> Iterator[Message]:
         tags = _native.Tags(NAMESPACE_ID, prefix[part], parents[part])
         for holder in holders:
             yield holder, digests[part], tags
+
+
+TOPICS = (
+    Topic(
+        "the block index",
+        {
+            "index.events": value_at_least(3),
+            "index.bytes_per_entry": value_at_most(64),
+            "index.match": value_at_least(10),
+        },
+        index_rows,
+    ),
+)

@@ -15,7 +15,7 @@ from typing import Self
 
 from moonpool import _native
 from moonpool.errors import PeerUnavailable
-from moonpool.testing.bench.peer import MESSAGE_BYTES
+from moonpool.testing.bench.peer import MESSAGE_BYTES, next_message
 
 MIB = 1024 * 1024
 CACHE_BYTES_ASSUMED = 32 * MIB
@@ -34,6 +34,7 @@ class Machine:
         self._peer = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         theirs.close()
         _, descriptors, _, _ = socket.recv_fds(ours, 64, 1)
+        ours.setblocking(False)
         if not descriptors:
             raise PeerUnavailable("the benchmark's peer process ended at its start")
         self._shared = mmap.mmap(descriptors[0], byte_count)
@@ -54,10 +55,10 @@ class Machine:
             ctypes.memmove(self._shared_address + offset, self.address + offset, piece_bytes)
 
     def ping_pong(self, _number: int = 0) -> None:
-        """64 bytes to the peer and back over a unix socket."""
+        """64 bytes to the peer and back over a unix socket; neither side sleeps."""
         number = self._socket.fileno()
         os.write(number, self._message)
-        os.read(number, MESSAGE_BYTES)
+        next_message(number)
 
     def __enter__(self) -> Self:
         return self

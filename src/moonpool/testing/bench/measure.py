@@ -14,13 +14,18 @@ GIGABYTE = 1e9
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One number beside the machine's own. ratio is value / limit; both None where the machine has no such limit."""
+    """One number beside the machine's own. ratio is value / limit; both None where the machine has no such limit.
+
+    bar: what was to be reached, in words; reached: whether it was. None: there is no bar.
+    """
 
     name: str
     value: float
     unit: str
     limit: float | None = None
     ratio: float | None = None
+    bar: str | None = None
+    reached: bool | None = None
 
 
 class Effort(msgspec.Struct, frozen=True):
