@@ -42,6 +42,7 @@ def _server(room: str) -> list[Declared]:
         ("accepted_total", "counter", "accepted", "connections accepted", ()),
         ("welcomed_total", "counter", "welcomed", "peers that knew the secret", ()),
         ("closed_total", "counter", "closed_", "connections that ended", ("ending",)),
+        ("dropped_total", "counter", "dropped_", "remote peers given up", ("reason",)),
         ("refusals_total", "counter", "refused_", "puts, calls and peers refused", ("reason",)),
         ("malformed_total", "counter", "malformed_", "frames that were none", ("kind",)),
         ("requests_total", "counter", "requests_", "messages taken in", ("verb",)),
@@ -49,6 +50,27 @@ def _server(room: str) -> list[Declared]:
     )
     return [
         Declared(f"moonpool_{room}_{name}", kind, f"counters.{source}", text, labels)
+        for name, kind, source, text, labels in entries
+    ]
+
+
+def _remote() -> list[Declared]:
+    """What a node counts of clients on other hosts. Sums of many kinds come last: they take what no other does."""
+    entries: tuple[tuple[str, Kind, str, str, tuple[str, ...]], ...] = (
+        ("rail_count", "gauge", "rail_count", "connections that move bytes", ()),
+        ("rail_read_bytes_total", "counter", "rail_read_bytes", "bytes sent over rails", ()),
+        ("rail_written_bytes_total", "counter", "rail_written_bytes", "bytes received over rails", ()),
+        ("rails_proven_total", "counter", "rails", "rails whose peer knew the secret", ()),
+        ("rails_total", "counter", "rails_", "rails taken and ended", ("event",)),
+        ("rail_slices_total", "counter", "rail_", "slices, messages and faults of rails", ("kind",)),
+        ("grants_given", "gauge", "grants_given", "holds and reservations that rails may use", ()),
+        ("grants_inside", "gauge", "grants_inside", "slices under way", ()),
+        ("grants_leaving", "gauge", "grants_leaving", "grants that ended while a rail was inside", ()),
+        ("grants_denied_total", "counter", "grants_denied_total", "slices without a grant, or past it", ()),
+        ("grants_ended_total", "counter", "grants_", "grants that ended in an unusual way", ("ending",)),
+    )
+    return [
+        Declared(f"moonpool_node_{name}", kind, f"counters.{source}", text, labels)
         for name, kind, source, text, labels in entries
     ]
 
@@ -110,6 +132,7 @@ NODE_METRICS: tuple[Declared, ...] = (
     Declared(
         "moonpool_node_wrong_incarnation_total", "counter", "counters.wrong_incarnation", "requests for a former node"
     ),
+    *_remote(),
     *_server("node"),
 )
 
