@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from client_processes import Client, clients
-from moonpool.testing.hosts import EmulatedHost, Rail, why_not
 from remote_cluster import MIB, SILENT_MS, address_of, figures, in_time, listening, remote_pool
 
 from moonpool import Pool, Reason, Status
 from moonpool.testing.cluster import Cluster, process_state, value_of, wait_until
+from moonpool.testing.hosts import EmulatedHost, Rail, why_not
 
 LENGTH = 20_000
 KEY_COUNT = 300
