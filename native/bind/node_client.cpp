@@ -45,7 +45,7 @@ PutOutcome put(NodeClient& client, const Values& values, const PutSettings& sett
     const nb::gil_scoped_release unlocked;
     report = client.put(values, settings, Deadline::after_ms(timeout_ms));
   }
-  return outcome_of(report);
+  return outcome_of(std::move(report));
 }
 
 ReadOutcome get_into(NodeClient& client, const Values& values, std::uint64_t timeout_ms) {
@@ -55,7 +55,7 @@ ReadOutcome get_into(NodeClient& client, const Values& values, std::uint64_t tim
     check_disjoint(values);
     report = client.get_into(values, Deadline::after_ms(timeout_ms));
   }
-  return outcome_of(report);
+  return outcome_of(std::move(report));
 }
 
 nb::tuple get_views(NodeClient& client, nb::handle keys, bool verify, std::uint64_t timeout_ms) {
@@ -69,7 +69,7 @@ nb::tuple get_views(NodeClient& client, nb::handle keys, bool verify, std::uint6
   for (std::shared_ptr<HeldBytes>& held : views.held) {
     result.append(held ? nb::cast(View(std::move(held))) : nb::none());
   }
-  return nb::make_tuple(result, outcome_of(views.report));
+  return nb::make_tuple(result, outcome_of(std::move(views.report)));
 }
 
 template <MessageType verb>
@@ -80,7 +80,7 @@ ReadOutcome ask_about(NodeClient& client, nb::object keys, std::uint64_t timeout
     const nb::gil_scoped_release unlocked;
     report = client.ask_about(verb, names, Deadline::after_ms(timeout_ms));
   }
-  return outcome_of(report);
+  return outcome_of(std::move(report));
 }
 
 nb::tuple list(NodeClient& client, nb::bytes prefix, std::uint64_t cursor, std::uint32_t count,

@@ -99,7 +99,53 @@ std::vector<std::string_view> key_views(nb::handle object) {
 
 nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 
+namespace {
+
+// Whether every key of a list is bytes of 1 to byte_count_max: engines' batches, checked at once.
+bool are_plain_keys(nb::list keys, std::size_t byte_count_max) {
+  const auto count = static_cast<std::size_t>(PyList_GET_SIZE(keys.ptr()));
+  for (std::size_t index = 0; index < count; ++index) {
+    PyObject* const item = PyList_GET_ITEM(keys.ptr(), static_cast<Py_ssize_t>(index));
+    if (PyBytes_CheckExact(item) == 0) { return false; }
+    const auto byte_count = static_cast<std::size_t>(PyBytes_GET_SIZE(item));
+    if (byte_count == 0 || byte_count > byte_count_max) { return false; }
+  }
+  return true;
+}
+
+// Whether every [address, address + length) has bytes and lies inside the range
+// from start to its last byte.
+bool lie_within(nb::object addresses, nb::object lengths, std::uint64_t start, std::uint64_t last) {
+  const Numbers starts(addresses, "addresses");
+  const Numbers sizes(lengths, "lengths");
+  if (starts.values().size() != sizes.values().size()) { return false; }
+  for (std::size_t index = 0; index < starts.values().size(); ++index) {
+    const std::uint64_t address = starts.values()[index];
+    const std::uint64_t length = sizes.values()[index];
+    if (length == 0 || address < start || address > last || length - 1 > last - address) { return false; }
+  }
+  return true;
+}
+
+// Whether the ranges come in ascending order and share no byte, as engines pass them.
+bool ascend_apart(nb::object addresses, nb::object lengths) {
+  const Numbers starts(addresses, "addresses");
+  const Numbers sizes(lengths, "lengths");
+  if (starts.values().size() != sizes.values().size()) { return false; }
+  for (std::size_t index = 1; index < starts.values().size(); ++index) {
+    const std::uint64_t before = starts.values()[index - 1];
+    const std::uint64_t address = starts.values()[index];
+    if (address < before || address - before < sizes.values()[index - 1]) { return false; }
+  }
+  return true;
+}
+
+}  // namespace
+
 void bind_numbers(nb::module_& module) {
+  module.def("are_plain_keys", &are_plain_keys, nb::arg("keys"), nb::arg("byte_count_max"));
+  module.def("ascend_apart", &ascend_apart, nb::arg("addresses"), nb::arg("lengths"));
+  module.def("lie_within", &lie_within, nb::arg("addresses"), nb::arg("lengths"), nb::arg("start"), nb::arg("last"));
   module.def(
       "address_of",
       [](nb::object data, bool writable) {

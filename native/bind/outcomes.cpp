@@ -1,5 +1,7 @@
 #include "bind/outcomes.hpp"
 
+#include <algorithm>
+
 namespace nb = nanobind;
 
 namespace moonpool {
@@ -16,29 +18,35 @@ nb::list column(const Items& items, Member member) {
   return result;
 }
 
+// The five columns that both kinds of outcome have.
 template <class Outcome, class Item>
-void fill(Outcome& outcome, const std::vector<Item>& items) {
-  outcome.statuses = column(items, &Item::status);
-  outcome.reasons = column(items, &Item::reason);
-  outcome.lengths = column(items, &Item::length);
-  outcome.checksums = column(items, &Item::checksum);
-  outcome.generations = column(items, &Item::generation);
+void bind_columns(nb::class_<Outcome>& face) {
+  face.def("__len__", [](const Outcome& self) { return self.report.items.size(); })
+      .def_ro("worked_count", &Outcome::worked_count)
+      .def_prop_ro("statuses", [](const Outcome& self) { return column(self.report.items, &Item::status); })
+      .def_prop_ro("reasons", [](const Outcome& self) { return column(self.report.items, &Item::reason); })
+      .def_prop_ro("lengths", [](const Outcome& self) { return column(self.report.items, &Item::length); })
+      .def_prop_ro("checksums", [](const Outcome& self) { return column(self.report.items, &Item::checksum); })
+      .def_prop_ro("generations", [](const Outcome& self) { return column(self.report.items, &Item::generation); });
+}
+
+template <class Report>
+std::size_t count_of(const Report& report, Status first, Status second) {
+  return static_cast<std::size_t>(std::count_if(report.items.begin(), report.items.end(), [&](const auto& item) {
+    return item.status == first || item.status == second;
+  }));
 }
 
 }  // namespace
 
-PutOutcome outcome_of(const PutReport& report) {
-  PutOutcome outcome;
-  fill(outcome, report.items);
-  outcome.incarnation = report.incarnation;
-  return outcome;
+PutOutcome outcome_of(PutReport report) {
+  const std::size_t worked_count = count_of(report, Status::stored, Status::present);
+  return {std::move(report), worked_count};
 }
 
-ReadOutcome outcome_of(const ReadReport& report) {
-  ReadOutcome outcome;
-  fill(outcome, report.items);
-  outcome.byte_count = report.byte_count;
-  return outcome;
+ReadOutcome outcome_of(ReadReport report) {
+  const std::size_t worked_count = count_of(report, Status::hit, Status::done);
+  return {std::move(report), worked_count};
 }
 
 MatchOutcome outcome_of(const MatchReport& report) {
@@ -54,20 +62,12 @@ MatchOutcome outcome_of(const MatchReport& report) {
 }
 
 void bind_outcomes(nb::module_& module) {
-  nb::class_<PutOutcome>(module, "PutOutcome", nb::is_final())
-      .def_ro("statuses", &PutOutcome::statuses)
-      .def_ro("reasons", &PutOutcome::reasons)
-      .def_ro("lengths", &PutOutcome::lengths)
-      .def_ro("checksums", &PutOutcome::checksums)
-      .def_ro("generations", &PutOutcome::generations)
-      .def_ro("incarnation", &PutOutcome::incarnation);
-  nb::class_<ReadOutcome>(module, "ReadOutcome", nb::is_final())
-      .def_ro("statuses", &ReadOutcome::statuses)
-      .def_ro("reasons", &ReadOutcome::reasons)
-      .def_ro("lengths", &ReadOutcome::lengths)
-      .def_ro("checksums", &ReadOutcome::checksums)
-      .def_ro("generations", &ReadOutcome::generations)
-      .def_ro("byte_count", &ReadOutcome::byte_count);
+  nb::class_<PutOutcome> put(module, "PutOutcome", nb::is_final());
+  bind_columns<PutOutcome, KeyPut>(put);
+  put.def_prop_ro("incarnation", [](const PutOutcome& self) { return self.report.incarnation; });
+  nb::class_<ReadOutcome> read(module, "ReadOutcome", nb::is_final());
+  bind_columns<ReadOutcome, KeyRead>(read);
+  read.def_prop_ro("byte_count", [](const ReadOutcome& self) { return self.report.byte_count; });
   nb::class_<MatchOutcome>(module, "MatchOutcome", nb::is_final())
       .def_ro("fetchable", &MatchOutcome::fetchable)
       .def_ro("holders", &MatchOutcome::holders)

@@ -1,4 +1,5 @@
-// Results of batches as Python sees them: parallel lists, made once.
+// Results of batches as Python sees them: parallel lists, each made when it is asked for. Most callers only want to
+// know whether all worked.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -8,13 +9,13 @@
 namespace moonpool {
 
 struct PutOutcome {
-  nanobind::list statuses, reasons, lengths, checksums, generations;
-  std::uint64_t incarnation = 0;
+  PutReport report;
+  std::size_t worked_count = 0;  // stored or present
 };
 
 struct ReadOutcome {
-  nanobind::list statuses, reasons, lengths, checksums, generations;
-  std::uint64_t byte_count = 0;
+  ReadReport report;
+  std::size_t worked_count = 0;  // hit or done
 };
 
 struct MatchOutcome {
@@ -24,9 +25,9 @@ struct MatchOutcome {
   bool reachable = false;
 };
 
+[[nodiscard]] PutOutcome outcome_of(PutReport report);
+[[nodiscard]] ReadOutcome outcome_of(ReadReport report);
 // With the GIL.
-[[nodiscard]] PutOutcome outcome_of(const PutReport& report);
-[[nodiscard]] ReadOutcome outcome_of(const ReadReport& report);
 [[nodiscard]] MatchOutcome outcome_of(const MatchReport& report);
 
 void bind_outcomes(nanobind::module_& module);

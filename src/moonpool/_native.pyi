@@ -21,6 +21,15 @@ def crc32c(data: Buffer, crc: int = 0) -> int: ...
 def crc32c_portable(data: Buffer, crc: int = 0) -> int: ...
 def crc32c_combine(first: int, second: int, second_bytes: int) -> int: ...
 def copy_crc32c(target: Buffer, source: Buffer) -> int: ...
+def are_plain_keys(keys: list[Any], byte_count_max: int) -> bool:
+    """Whether every key is bytes (of no subclass) with 1 to byte_count_max of them."""
+
+def lie_within(addresses: Numbers, lengths: Numbers, start: int, last: int) -> bool:
+    """Whether every [address, address + length) is not empty and lies inside the bytes start to last."""
+
+def ascend_apart(addresses: Numbers, lengths: Numbers) -> bool:
+    """Whether the ranges come in ascending order and share no byte."""
+
 def address_of(data: Buffer, writable: bool = False) -> tuple[int, int]:
     """(address, bytes) of a contiguous buffer; BufferError if it is read-only and writable is asked for."""
 
@@ -53,23 +62,37 @@ class Tags:
 
 @final
 class PutOutcome:
-    """Parallel lists, one item per key."""
+    """Parallel lists, one item per key; each is made anew when it is asked for."""
 
-    statuses: list[int]
-    reasons: list[int]
-    lengths: list[int]  # of the resident value, with present and conflict
-    checksums: list[int]  # of the resident value; of ours when stored
-    generations: list[int]  # the hint, with the holder's incarnation
+    worked_count: int  # stored or present
     incarnation: int
+    def __len__(self) -> int: ...
+    @property
+    def statuses(self) -> list[int]: ...
+    @property
+    def reasons(self) -> list[int]: ...
+    @property
+    def lengths(self) -> list[int]: ...  # of the resident value, with present and conflict
+    @property
+    def checksums(self) -> list[int]: ...  # of the resident value; of ours when stored
+    @property
+    def generations(self) -> list[int]: ...  # the hint, with the holder's incarnation
 
 @final
 class ReadOutcome:
-    statuses: list[int]
-    reasons: list[int]
-    lengths: list[int]
-    checksums: list[int]
-    generations: list[int]
+    worked_count: int  # hit or done
     byte_count: int  # verified and applied
+    def __len__(self) -> int: ...
+    @property
+    def statuses(self) -> list[int]: ...
+    @property
+    def reasons(self) -> list[int]: ...
+    @property
+    def lengths(self) -> list[int]: ...
+    @property
+    def checksums(self) -> list[int]: ...
+    @property
+    def generations(self) -> list[int]: ...
 
 @final
 class View:

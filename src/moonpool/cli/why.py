@@ -44,7 +44,8 @@ def _why_keys(settings: Settings, keys: Sequence[bytes], *, as_json: bool) -> in
 
     with Watch(settings, timeout_ms=_TIMEOUT_MS) as watch:
         node = watch.node()
-    found = remembered = [ReadResult(Status.MISS, Reason.UNAVAILABLE)] * len(keys)
+    found: Sequence[ReadResult] = [ReadResult(Status.MISS, Reason.UNAVAILABLE)] * len(keys)
+    remembered = found
     if node is not None:
         with open_pool(settings.config, lazy=True) as pool:
             found = pool.exists(keys, timeout_ms=_TIMEOUT_MS)

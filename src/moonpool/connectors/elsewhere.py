@@ -6,7 +6,7 @@ Inside a step nothing here connects: a directory that is not connected is not as
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -75,7 +75,13 @@ class OtherNodes:
         self._clock_ms = clock_ms
 
     def fill(
-        self, results: list[ReadResult], keys: Sequence[bytes], read: Read, *, own_incarnation: int, timeout_ms: int
+        self,
+        results: MutableSequence[ReadResult],
+        keys: Sequence[bytes],
+        read: Read,
+        *,
+        own_incarnation: int,
+        timeout_ms: int,
     ) -> None:
         """Replace misses in place; see `moonpool.pool.holders.Holders.fill`. Loads call it, in their own thread."""
 

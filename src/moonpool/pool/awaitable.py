@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from moonpool.pool.keys import Key
     from moonpool.pool.options import BlockOptions, PutOptions, WaitOptions
     from moonpool.pool.reading import Hints
-    from moonpool.pool.results import Holder, ObjectInfo
+    from moonpool.pool.results import Holder, ObjectInfo, Results
     from moonpool.pool.values import Pieces, Value
     from moonpool.pool.views import Views
     from moonpool.types import GroupRule, Match, PutResult, ReadResult
@@ -47,7 +47,7 @@ class AsyncPool:
     @overload
     async def put(
         self, keys: Sequence[Key], values: Sequence[Value] | Pieces, /, **options: Unpack[PutOptions]
-    ) -> list[PutResult]: ...
+    ) -> Results[PutResult]: ...
     async def put(self, keys: Any, values: Any = None, /, **options: Unpack[PutOptions]) -> Any:
         """As `Pool.put`."""
         put: Callable[..., Any] = self._pool.put
@@ -55,7 +55,7 @@ class AsyncPool:
 
     async def put_blocks(
         self, layout: _native.Layout, block_numbers: Any, keys: Sequence[Key], **options: Unpack[BlockOptions]
-    ) -> list[PutResult]:
+    ) -> Results[PutResult]:
         """As `Pool.put_blocks`."""
         return await self._run(self._pool.put_blocks, layout, block_numbers, keys, **options)
 
@@ -74,7 +74,7 @@ class AsyncPool:
         *,
         hints: Hints = None,
         **options: Unpack[WaitOptions],
-    ) -> list[ReadResult]:
+    ) -> Results[ReadResult]:
         """As `Pool.get_into`."""
         return await self._run(self._pool.get_into, keys, targets, hints=hints, **options)
 
@@ -86,7 +86,7 @@ class AsyncPool:
         *,
         hints: Hints = None,
         **options: Unpack[WaitOptions],
-    ) -> list[ReadResult]:
+    ) -> Results[ReadResult]:
         """As `Pool.get_blocks`."""
         return await self._run(self._pool.get_blocks, layout, block_numbers, keys, hints=hints, **options)
 
@@ -96,7 +96,7 @@ class AsyncPool:
 
     # Looking ------------------------------------------------------------------------------------------------
 
-    async def exists(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    async def exists(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """As `Pool.exists`."""
         return await self._run(self._pool.exists, keys, **options)
 
@@ -114,21 +114,21 @@ class AsyncPool:
         """As `Pool.locate`."""
         return await self._run(self._pool.locate, keys, **options)
 
-    async def why(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    async def why(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """As `Pool.why`."""
         return await self._run(self._pool.why, keys, **options)
 
     # Lifetimes ----------------------------------------------------------------------------------------------
 
-    async def remove(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    async def remove(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """As `Pool.remove`."""
         return await self._run(self._pool.remove, keys, **options)
 
-    async def pin(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    async def pin(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """As `Pool.pin`."""
         return await self._run(self._pool.pin, keys, **options)
 
-    async def unpin(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    async def unpin(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """As `Pool.unpin`."""
         return await self._run(self._pool.unpin, keys, **options)
 

@@ -16,7 +16,7 @@ from moonpool.pool.lookup import FULL_ATTENTION
 from moonpool.pool.options import BlockOptions, PutOptions, WaitOptions, checked
 from moonpool.pool.reading import Hints, Reader
 from moonpool.pool.regions import Regions, require_disjoint
-from moonpool.pool.results import Holder, ObjectInfo, put_results, read_results
+from moonpool.pool.results import Holder, ObjectInfo, Results, put_results, read_results
 from moonpool.pool.values import Batch, Pieces, Value, batch_of, batch_of_pieces, numbers
 from moonpool.pool.views import Views
 from moonpool.transfer.memory import span_of
@@ -72,14 +72,14 @@ class Pool:
     @overload
     def put(
         self, keys: Sequence[Key], values: Sequence[Value] | Pieces, /, **options: Unpack[PutOptions]
-    ) -> list[PutResult]: ...
+    ) -> Results[PutResult]: ...
     def put(
         self,
         keys: Mapping[Key, Value] | Sequence[Key],
         values: Sequence[Value] | Pieces | None = None,
         /,
         **options: Unpack[PutOptions],
-    ) -> dict[Key, PutResult] | list[PutResult]:
+    ) -> dict[Key, PutResult] | Results[PutResult]:
         """Store a batch: ``put({"a": tensor})`` gives a result per key, ``put(keys, values)`` a list in that order.
 
         A value is immutable once stored; the first put of a key wins and later ones learn `present` or `conflict`.
@@ -94,7 +94,7 @@ class Pool:
 
     def put_blocks(
         self, layout: _native.Layout, block_numbers: Any, keys: Sequence[Key], **options: Unpack[BlockOptions]
-    ) -> list[PutResult]:
+    ) -> Results[PutResult]:
         """Store engine blocks: block ``block_numbers[i]`` of the layout under ``keys[i]``."""
         node = self._opened()
         arguments = checked(options, BlockOptions, self._settings.timeout_ms)
@@ -104,7 +104,7 @@ class Pool:
         except ValueError as error:  # tags that do not fit the keys
             raise UsageError(f"put_blocks: {error}") from error
 
-    def _put(self, keys: Sequence[Key], values: Sequence[Value] | Pieces, options: PutOptions) -> list[PutResult]:
+    def _put(self, keys: Sequence[Key], values: Sequence[Value] | Pieces, options: PutOptions) -> Results[PutResult]:
         node = self._opened()
         arguments = checked(options, PutOptions, self._settings.timeout_ms)
         names = key_list(keys)
@@ -115,7 +115,7 @@ class Pool:
         except ValueError as error:  # tags that do not fit the keys
             raise UsageError(f"put: {error}") from error
 
-    def _put_results(self, outcome: _native.PutOutcome) -> list[PutResult]:
+    def _put_results(self, outcome: _native.PutOutcome) -> Results[PutResult]:
         if self._serving[0] != outcome.incarnation:
             info = self._node.info
             if info["incarnation"] == outcome.incarnation:
@@ -145,7 +145,7 @@ class Pool:
         *,
         hints: Hints = None,
         **options: Unpack[WaitOptions],
-    ) -> list[ReadResult]:
+    ) -> Results[ReadResult]:
         """Copy each value into its target, verified in the same pass. A target must have the value's length, else
         that key is miss(wrong_length) and untouched. After miss(damaged) do not use the target's bytes.
 
@@ -166,7 +166,7 @@ class Pool:
         *,
         hints: Hints = None,
         **options: Unpack[WaitOptions],
-    ) -> list[ReadResult]:
+    ) -> Results[ReadResult]:
         """Copy ``keys[i]`` into block ``block_numbers[i]`` of the layout, verified in the same pass; as `get_into`."""
         self._opened()
         arguments = checked(options, WaitOptions, self._settings.timeout_ms)
@@ -194,7 +194,7 @@ class Pool:
 
     # Looking ------------------------------------------------------------------------------------------------
 
-    def exists(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    def exists(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """Whether each key can be read now, with length and checksum. Holds nothing, protects nothing."""
         return self._ask(self._node.exists, keys, options)
 
@@ -228,21 +228,21 @@ class Pool:
         arguments = checked(options, WaitOptions, self._settings.control_timeout_ms)
         return self._lookup.locate(key_list(keys), **arguments)
 
-    def why(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    def why(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """Why each key is not there: a bounded memory of what was evicted, expired, removed, damaged or cleared."""
         return self._ask(self._node.why, keys, options)
 
     # Lifetimes ----------------------------------------------------------------------------------------------
 
-    def remove(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    def remove(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """Make each key a miss at once; its memory is free when nobody reads it any more."""
         return self._ask(self._node.remove, keys, options)
 
-    def pin(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    def pin(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """Forbid eviction of each key, also after this client is gone, until `unpin`. Counted to a quota."""
         return self._ask(self._node.pin, keys, options)
 
-    def unpin(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> list[ReadResult]:
+    def unpin(self, keys: Sequence[Key], **options: Unpack[WaitOptions]) -> Results[ReadResult]:
         """Allow eviction again."""
         return self._ask(self._node.unpin, keys, options)
 
@@ -349,7 +349,7 @@ class Pool:
             f"{self._settings.tenant!r} may ask for this"
         )
 
-    def _ask(self, verb: _ReadVerb, keys: Sequence[Key], options: WaitOptions) -> list[ReadResult]:
+    def _ask(self, verb: _ReadVerb, keys: Sequence[Key], options: WaitOptions) -> Results[ReadResult]:
         self._opened()
         arguments = checked(options, WaitOptions, self._settings.control_timeout_ms)
         return read_results(verb(key_list(keys), **arguments))

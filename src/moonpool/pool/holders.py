@@ -10,7 +10,7 @@ import collections
 import random
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, MutableSequence, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +104,9 @@ class Holders:
         self._suspects: collections.OrderedDict[tuple[Hashable, int], int] = collections.OrderedDict()
         self.counts: collections.Counter[str] = collections.Counter()
 
-    def fill(self, results: list[ReadResult], wanted: Wanted, *, own_incarnation: int, deadline_ms: int) -> None:
+    def fill(
+        self, results: MutableSequence[ReadResult], wanted: Wanted, *, own_incarnation: int, deadline_ms: int
+    ) -> None:
         """Replace what was missed by what another holder gave, in place. A directory is asked once, for what no hint
         found.
         """
@@ -234,7 +236,7 @@ class Holders:
 class _Search:
     """One batch: what is still missing, and who may have it."""
 
-    def __init__(self, holders: Holders, results: list[ReadResult], keys: Sequence[Hashable]) -> None:
+    def __init__(self, holders: Holders, results: MutableSequence[ReadResult], keys: Sequence[Hashable]) -> None:
         self.own_incarnation = 0
         self._holders = holders
         self._results = results

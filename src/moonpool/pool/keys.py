@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moonpool import _native
 from moonpool.errors import UsageError
 from moonpool.types import KEY_BYTES_MAX
 
@@ -42,8 +43,8 @@ def key_list(keys: Iterable[Key]) -> list[bytes]:
         chosen = list(keys)
     except TypeError as error:
         raise UsageError(f"keys is a list of str or bytes: {error}") from error
-    if set(map(type, chosen)) == {bytes} and min(map(len, chosen)) > 0 and max(map(len, chosen)) <= KEY_BYTES_MAX:
-        return chosen  # type: ignore[return-value]  # engines' batches, checked at the speed of the built-ins
+    if _native.are_plain_keys(chosen, KEY_BYTES_MAX):
+        return chosen  # type: ignore[return-value]  # engines' batches
     return [key_bytes(key) for key in chosen]
 
 

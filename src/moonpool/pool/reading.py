@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from moonpool import _native
 from moonpool.errors import UsageError
 from moonpool.pool.holders import Holders, Locate, Place, Wanted
-from moonpool.pool.results import read_results
+from moonpool.pool.results import Results, read_results
 from moonpool.types import Hint, ReadResult
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ class Reader:
         self.lookup = lookup
         self.holders = holders
 
-    def get_into(self, names: list[bytes], batch: Batch, *, timeout_ms: int, hints: Hints = None) -> list[ReadResult]:
+    def get_into(
+        self, names: list[bytes], batch: Batch, *, timeout_ms: int, hints: Hints = None
+    ) -> Results[ReadResult]:
         """One result a key; a hit is verified and applied."""
         deadline_ms = _now_ms() + timeout_ms
         results = read_results(self._node.get_into(names, *batch.arrays(), timeout_ms=timeout_ms), copied=True)
 
-        def read(client: _native.NodeClient, positions: Sequence[int], budget_ms: int) -> list[ReadResult]:
+        def read(client: _native.NodeClient, positions: Sequence[int], budget_ms: int) -> Results[ReadResult]:
             chosen = [names[position] for position in positions]
             part = client.get_into(chosen, *_part(batch, positions), timeout_ms=budget_ms)
             return read_results(part, copied=True)
@@ -45,12 +47,12 @@ class Reader:
 
     def get_blocks(
         self, layout: _native.Layout, numbers: array[int], names: list[bytes], *, timeout_ms: int, hints: Hints = None
-    ) -> list[ReadResult]:
+    ) -> Results[ReadResult]:
         """The same into blocks of a layout."""
         deadline_ms = _now_ms() + timeout_ms
         results = read_results(self._node.get_blocks(layout, numbers, names, timeout_ms=timeout_ms), copied=True)
 
-        def read(client: _native.NodeClient, positions: Sequence[int], budget_ms: int) -> list[ReadResult]:
+        def read(client: _native.NodeClient, positions: Sequence[int], budget_ms: int) -> Results[ReadResult]:
             chosen = [names[position] for position in positions]
             places = [numbers[position] for position in positions]
             return read_results(client.get_blocks(layout, places, chosen, timeout_ms=budget_ms), copied=True)
@@ -60,13 +62,13 @@ class Reader:
 
     def get_views(
         self, names: list[bytes], *, verify: bool, timeout_ms: int, hints: Hints = None
-    ) -> tuple[list[_native.View | None], list[ReadResult]]:
+    ) -> tuple[list[_native.View | None], Results[ReadResult]]:
         """(a view a key, or None; results). From another host a view is of a verified copy."""
         deadline_ms = _now_ms() + timeout_ms
         borrowed, outcome = self._node.get_views(names, verify=verify, timeout_ms=timeout_ms)
         views, results = list(borrowed), read_results(outcome)
 
-        def read(client: _native.NodeClient, positions: Sequence[int], budget_ms: int) -> list[ReadResult]:
+        def read(client: _native.NodeClient, positions: Sequence[int], budget_ms: int) -> Results[ReadResult]:
             chosen = [names[position] for position in positions]
             fetched, part = client.get_views(chosen, verify=True, timeout_ms=budget_ms)
             for position, view in zip(positions, fetched, strict=True):
@@ -86,12 +88,12 @@ class Reader:
         if self.holders is not None:
             self.holders.close()
 
-    def _fill(self, results: list[ReadResult], wanted: Wanted, deadline_ms: int) -> None:
+    def _fill(self, results: Results[ReadResult], wanted: Wanted, deadline_ms: int) -> None:
         if wanted.hints is not None and len(wanted.hints) != len(wanted.keys):
             raise UsageError(
                 f"{len(wanted.keys)} keys but {len(wanted.hints)} hints; give one a key, None where there is none"
             )
-        if self.holders is not None and not all(results):
+        if self.holders is not None and results.worked_count < len(results):
             own_incarnation = int(self._node.info["incarnation"])
             self.holders.fill(results, wanted, own_incarnation=own_incarnation, deadline_ms=deadline_ms)
 

@@ -8,12 +8,15 @@ import operator
 import threading
 from typing import TYPE_CHECKING
 
+from moonpool import _native
 from moonpool.errors import UsageError
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
 ADDRESS_END = 1 << 64
+_RANGES_TRIED_MAX = 4  # for a whole batch in one go
 
 
 class Regions:
@@ -61,15 +64,8 @@ class Regions:
     def require(self, addresses: Sequence[int], lengths: Sequence[int]) -> None:
         """UsageError unless every [address, address + length) lies inside one registered range."""
         ranges = self._ranges
-        if not addresses:
-            return
-        first, last = min(addresses), max(map(operator.add, addresses, lengths))
-        if first <= 0 or min(lengths) < 0 or last > ADDRESS_END:
-            for address, length in zip(addresses, lengths, strict=True):
-                check_range(address, length)
-        if len(ranges) == 1 and first >= ranges[0][0] and last <= ranges[0][1]:  # the usual case
-            return
         for address, length in zip(addresses, lengths, strict=True):
+            check_range(address, length)
             at = bisect.bisect_right(ranges, address, key=operator.itemgetter(0)) - 1
             if at < 0 or address + length > ranges[at][1]:
                 raise UsageError(
@@ -77,6 +73,14 @@ class Regions:
                     "memory first, or pass the buffer itself",
                     kind="bad_address",
                 )
+
+    def have(self, addresses: array[int], lengths: array[int]) -> bool:
+        """Whether all of them are surely inside one range and none is empty: quick, and enough for most batches.
+        What this denies, `require` judges.
+        """
+        return any(
+            _native.lie_within(addresses, lengths, start, end - 1) for start, end, _ in self._ranges[:_RANGES_TRIED_MAX]
+        )
 
     def __len__(self) -> int:
         return len(self._ranges)
@@ -94,9 +98,9 @@ def check_range(address: int, length: int) -> None:
 
 def require_disjoint(addresses: Sequence[int], lengths: Sequence[int]) -> None:
     """UsageError when two targets overlap: their bytes would depend on the order of the copies."""
-    ends = list(map(operator.add, addresses, lengths))
-    if all(map(operator.le, ends, addresses[1:])):  # ascending already, as engines pass them
+    if _native.ascend_apart(addresses, lengths):  # as engines pass them
         return
+    ends = list(map(operator.add, addresses, lengths))
     spans = sorted(span for span in zip(addresses, ends, strict=True) if span[0] < span[1])
     for (_, end), (start, _) in itertools.pairwise(spans):
         if start < end:

@@ -67,6 +67,8 @@ def batch_of_pieces(pieces: Pieces, key_count: int, regions: Regions) -> Batch:
         raise UsageError(f"{key_count} keys but pieces for {value_count} values; give one value a key")
     if piece_total != len(batch.addresses):
         raise UsageError(f"piece_counts add up to {piece_total} but there are {len(batch.addresses)} addresses")
+    if regions.have(_array(batch.addresses), _array(batch.lengths)):
+        return batch
     regions.require(batch.addresses, batch.lengths)
     if not all(batch.lengths):
         raise UsageError("a piece is empty; leave it away (a value has at least one byte)")

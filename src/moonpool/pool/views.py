@@ -23,7 +23,9 @@ class Views:
     after it stays valid, and keeps its object held, until it is gone too.
     """
 
-    def __init__(self, keys: Sequence[bytes], views: Sequence[_native.View | None], results: list[ReadResult]) -> None:
+    def __init__(
+        self, keys: Sequence[bytes], views: Sequence[_native.View | None], results: Sequence[ReadResult]
+    ) -> None:
         self.results = results
         self._views: list[_native.View | None] | None = list(views)
         self._positions = {key: position for position, key in reversed(list(enumerate(keys)))}
