@@ -170,7 +170,7 @@ class WorkerSide:
         left_ms = int(timeout_ms - (self._clock_ms() - began_ms))
         if self.others is not None and left_ms > 0:
 
-            def read(node: Any, positions: Sequence[int], budget_ms: int) -> list[ReadResult]:
+            def read(node: Any, positions: Sequence[int], budget_ms: int) -> Sequence[ReadResult]:
                 numbers, names = [run.block_numbers[at] for at in positions], [keys[at] for at in positions]
                 return read_results(port.read(node, Blocks(numbers, names), timeout_ms=budget_ms), copied=True)
 
