@@ -98,9 +98,6 @@ class Results(MutableSequence[_Result]):
             return self._all() == other._all()
         return self._all() == other if isinstance(other, list) else NotImplemented
 
-    def __add__(self, other: Iterable[_Result]) -> list[_Result]:
-        return [*self._all(), *other]
-
     def __repr__(self) -> str:
         return repr(self._all())
 
