@@ -86,7 +86,7 @@ def test_ranges_lie_within_another_as_in_the_model(ranges: list[tuple[int, int]]
 @given(RANGES)
 def test_what_ascends_apart_has_no_overlap(ranges: list[tuple[int, int]]) -> None:
     columns = [array("Q", column) for column in zip(*ranges, strict=True)] or [array("Q"), array("Q")]
-    ascending = all(before + length <= after for (before, length), (after, _) in zip(ranges, ranges[1:], strict=False))
+    ascending = all(before + length <= after for (before, length), (after, _) in itertools.pairwise(ranges))
     assert _native.ascend_apart(*columns) == ascending
     if ascending:
         require_disjoint(*columns)
