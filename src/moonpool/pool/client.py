@@ -147,7 +147,7 @@ class Pool:
         **options: Unpack[WaitOptions],
     ) -> Results[ReadResult]:
         """Copy each value into its target, verified in the same pass. A target must have the value's length, else
-        that key is miss(wrong_length) and untouched. After miss(damaged) do not use the target's bytes.
+        that key is miss(wrong_length) and untouched. After any other miss do not use the target's bytes.
 
         What this node does not have is read from another one; hints as in `get`.
         """
