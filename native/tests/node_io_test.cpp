@@ -54,6 +54,7 @@ NodeOptions node_options(const Folder& folder) {
   NodeOptions options;
   options.identity.path = folder.at("node.sock");
   options.identity.name = "node";
+  options.identity.addresses = {{"127.0.0.1", 0}};
   options.segment_bytes = segment_bytes;
   options.arena_bytes = segment_bytes / 2;
   options.directories = {folder.at("directory.sock")};
@@ -66,6 +67,14 @@ PeerOptions peer_options(const std::string& path, std::string tenant = "default"
   options.tenant = std::move(tenant);
   options.name = "test";
   return options;
+}
+
+// Where it listens by TCP, as its status says.
+std::string tcp_address_of(NodeServer& node) {
+  const std::string status = node.status();
+  const std::string name = "\"address\":\"";
+  const std::size_t begin = status.find(name) + name.size();
+  return status.substr(begin, status.find('"', begin) - begin);
 }
 
 bool is_ready(NodeServer& node) { return node.status().find("\"state\":\"ready\"") != std::string::npos; }
@@ -98,7 +107,7 @@ void wrong_bytes_never(NodeClient& client, std::uint64_t key, std::size_t byte_c
   }
 }
 
-// Threads that share one client, and clients of both transports, put and get until the segment has turned over
+// Threads that share one client, and clients of every transport, put and get until the segment has turned over
 // several times.
 TEST_CASE("many threads put and get") {
   const Folder folder;
@@ -107,6 +116,8 @@ TEST_CASE("many threads put and get") {
   CHECK_MESSAGE(wait_until([&] { return is_ready(node); }), "the segment is populated");
   NodeClient shared(peer_options(folder.at("node.sock")), true);
   NodeClient socket(peer_options(folder.at("node.sock")), false);
+  NodeClient remote(peer_options(tcp_address_of(node)), true);
+  CHECK(remote.peer().connect(patience_ms).reason == Reason::none);
   CHECK(shared.peer().connect(patience_ms).reason == Reason::none);
   CHECK(socket.peer().connect(patience_ms).reason == Reason::none);
   INFO("replay with MOONPOOL_SEED=" << test::seed());
@@ -134,6 +145,7 @@ TEST_CASE("many threads put and get") {
     std::vector<std::jthread> threads;
     for (std::uint64_t index = 0; index < 4; ++index) threads.emplace_back([&, index] { work(shared, index * 11); });
     threads.emplace_back([&] { work(socket, 5); });
+    for (std::uint64_t index = 0; index < 2; ++index) threads.emplace_back([&, index] { work(remote, 3 + index * 9); });
     for (int round = 0; round < 20; ++round) {
       (void)node.counters();
       CHECK(node.check_integrity() == std::string{});
@@ -142,6 +154,8 @@ TEST_CASE("many threads put and get") {
   CHECK_MESSAGE(hits.load() > 0, "some views were had");
   shared.peer().close();
   socket.peer().close();
+  CHECK(!remote.rails().status().empty());
+  remote.close();
   CHECK_MESSAGE(
       wait_until([&] { return node.counters()["hold_count"] == 0 && node.counters()["reservation_count"] == 0; }),
       "nothing is held at the end");

@@ -50,6 +50,18 @@ def test_a_node_that_is_away_is_shown_as_absent_and_the_directory_still() -> Non
     assert shown.directories == [{"directory": "d", "state": "ready", "lag": None, "entries": 7, "holders": 1}]
 
 
+def test_the_nodes_of_the_directory_are_shown_and_which_one_is_here() -> None:
+    holders = [
+        {"name": "b", "incarnation": 2, "address": "10.0.0.2:7801", "entry_count": 3, "warming": True},
+        {"name": "a", "incarnation": 1, "address": "10.0.0.1:7801", "entry_count": 5, "last_heard_ms": 40},
+    ]
+    shown = overview(None, Look(0.0, node_status(incarnation=1), {"holders": holders}))
+    assert [(row["node"], row["here"], row["address"], row["state"]) for row in shown.nodes] == [
+        ("a", "this host", "10.0.0.1:7801", "known"),
+        ("b", "", "10.0.0.2:7801", "warming"),
+    ]
+
+
 def test_the_hit_rate_of_no_reads_is_unknown() -> None:
     assert hit_rate({"hit_total": 0, "miss_total": 0}) is None
     assert hit_rate({"hit_total": 3, "miss_total": 1}) == pytest.approx(0.75)

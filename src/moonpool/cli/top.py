@@ -27,7 +27,7 @@ _MISS_ROW_COUNT = 8
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a look.")
 @settings_options
 def top(*, settings: Settings, interval_s: float, once: bool, as_json: bool) -> int:
-    """Show memory, hit rate, clients, directories and misses by reason, live until Ctrl-C.
+    """Show memory, hit rate, clients, directories, nodes and misses by reason, live until Ctrl-C.
 
     It goes on while the node is away, and shows it again when it is back.
     """
@@ -97,6 +97,7 @@ def render(shown: Overview, where: str) -> RenderableType:
         (shown.tiers, "memory"),
         (shown.clients, "clients"),
         (shown.directories, "directories"),
+        (shown.nodes, "nodes"),
         (shown.misses[:_MISS_ROW_COUNT], "misses by reason"),
     )
     for rows, title in sections:

@@ -32,6 +32,7 @@ class Overview:
     tiers: list[Row] = field(default_factory=list)
     clients: list[Row] = field(default_factory=list)
     directories: list[Row] = field(default_factory=list)
+    nodes: list[Row] = field(default_factory=list)  # that the directory has heard of
     misses: list[Row] = field(default_factory=list)
 
 
@@ -39,7 +40,7 @@ def overview(before: Look | None, now: Look) -> Overview:
     """Totals as they are now; rates per second since `before`, when that is the same incarnation."""
     directories = _directories(now)
     if now.node is None:
-        return Overview(None, directories=directories)
+        return Overview(None, directories=directories, nodes=_nodes(now))
     earlier: Mapping[str, Any] = {}
     if before is not None and before.node is not None and before.node.get("incarnation") == now.node.get("incarnation"):
         earlier = before.node
@@ -49,6 +50,7 @@ def overview(before: Look | None, now: Look) -> Overview:
         _tiers(now.node),
         _clients(now.node, earlier, elapsed_s),
         directories,
+        _nodes(now),
         _misses(now.node, earlier, elapsed_s),
     )
 
@@ -150,6 +152,22 @@ def _directories(now: Look) -> list[Row]:
         rows = [{"directory": now.directory.get("name", ""), "state": now.directory.get("state", ""), "lag": None}]
     rows[0].update(known)
     return rows
+
+
+def _nodes(now: Look) -> list[Row]:
+    own = (now.node or {}).get("incarnation")
+    return [
+        {
+            "node": holder.get("name", ""),
+            "here": "this host" if own is not None and holder.get("incarnation") == own else "",
+            "site": holder.get("site", ""),
+            "address": holder.get("address", ""),
+            "state": "warming" if holder.get("warming") else "known",
+            "entries": holder.get("entry_count", 0),
+            "last_heard_ms": holder.get("last_heard_ms", 0),
+        }
+        for holder in sorted((now.directory or {}).get("holders", []), key=lambda row: str(row.get("name", "")))
+    ]
 
 
 def _misses(node: Mapping[str, Any], before: Mapping[str, Any], elapsed_s: float) -> list[Row]:

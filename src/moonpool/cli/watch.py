@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,7 +34,7 @@ class Watch:
                 raise
             return
         self._node = _native.NodeClient(
-            chosen.node.socket_path,
+            chosen.client.node or chosen.node.socket_path,
             secret=secret,
             tenant=chosen.client.tenant,
             name=chosen.client.name,
@@ -43,7 +42,7 @@ class Watch:
             shared_memory=False,
         )
         self._directory = _native.DirectoryClient(
-            chosen.directory.socket_path,
+            next(iter(chosen.node.directories), chosen.directory.socket_path),
             secret=secret,
             tenant=chosen.client.tenant,
             name=chosen.client.name,
@@ -55,12 +54,12 @@ class Watch:
     def node(self) -> dict[str, Any] | None:
         """The node's status; None when it does not answer in time."""
         self._open()
-        return None if self._node is None else _document(self._node.stat(timeout_ms=self._timeout_ms))
+        return None if self._node is None else _document(self._node, self._timeout_ms)
 
     def directory(self) -> dict[str, Any] | None:
         """The directory's status; None when it does not answer in time."""
         self._open()
-        return None if self._directory is None else _document(self._directory.stat(timeout_ms=self._timeout_ms))
+        return None if self._directory is None else _document(self._directory, self._timeout_ms)
 
     def __enter__(self) -> Self:
         return self
@@ -73,11 +72,12 @@ class Watch:
                 client.close()
 
 
-def _document(text: str | None) -> dict[str, Any] | None:
-    """Parsed, and without the watcher's own connection."""
+def _document(client: _native.NodeClient | _native.DirectoryClient, timeout_ms: int) -> dict[str, Any] | None:
+    """Parsed, and without the watcher's own connection; None when there is no answer."""
+    text = client.stat(timeout_ms=timeout_ms)
     if text is None:
         return None
     document: dict[str, Any] = json.loads(text)
-    own = os.getpid()
-    others = [item for item in document.get("connections", []) if item.get("process_id") != own]
+    own = client.info["connection"]
+    others = [item for item in document.get("connections", []) if item.get("connection") != own]
     return {**document, "connections": others}
