@@ -239,10 +239,7 @@ def _asked(document: Mapping[str, Any]) -> Asked:
         instance_id=document.get("instance_id") or "",
         block_size_tokens=document.get("block_size") or 0,
         tokens=_numbers(document.get("token_ids") or [], "token_ids", least=0, most=TOKEN_MAX),
-        hashes=[
-            number & HASH_MAX or 1
-            for number in _numbers(document.get("seq_hashes") or [], "seq_hashes", least=HASH_MIN, most=HASH_MAX)
-        ],
+        hashes=_hashes(document.get("seq_hashes") or []),
         token_count=document.get("token_count") or 0,
         extras=Extras(
             lora_name=document.get("lora_name") or "",
@@ -251,6 +248,13 @@ def _asked(document: Mapping[str, Any]) -> Asked:
             media=_media(document.get("media") or []),
         ),
     )
+
+
+def _hashes(listed: list[Any]) -> list[int]:
+    numbers = _numbers(listed, "seq_hashes", least=HASH_MIN, most=HASH_MAX)
+    if not numbers or min(numbers) > 0:
+        return numbers
+    return [number & HASH_MAX or 1 for number in numbers]
 
 
 def _media(listed: Sequence[Any]) -> tuple[Media, ...]:
@@ -262,7 +266,7 @@ def _media(listed: Sequence[Any]) -> tuple[Media, ...]:
 
 
 def _numbers(listed: list[Any], field: str, *, least: int, most: int) -> list[int]:
-    if all(type(number) is int for number in listed) and (not listed or least <= min(listed) <= max(listed) <= most):
+    if not listed or (set(map(type, listed)) == {int} and least <= min(listed) and max(listed) <= most):
         return listed
     index = next(place for place, number in enumerate(listed) if type(number) is not int or not least <= number <= most)
     reason = "out_of_range" if type(listed[index]) is int else "invalid_type"

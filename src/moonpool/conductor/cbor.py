@@ -57,9 +57,17 @@ class _Tokens(dict[int, bytes]):
 _TOKENS = _Tokens()
 
 
+def encode_tokens(tokens: Sequence[int]) -> list[bytes]:
+    """Each by itself; none is negative."""
+    return list(map(_TOKENS.__getitem__, tokens))
+
+
+def block_heads(parent_bytes: int, token_count: int) -> tuple[bytes, bytes]:
+    """What stands before the parent and before the tokens of a triple (parent, tokens, extra keys)."""
+    return head(_ARRAY, 3) + head(_BYTES, parent_bytes), head(_ARRAY, token_count)
+
+
 def encode_block(parent: bytes, tokens: Sequence[int], extra: bytes) -> bytes:
-    """The triple (parent, tokens, extra keys), the last one encoded already; tokens are not negative."""
-    body = b"".join(map(_TOKENS.__getitem__, tokens))
-    return b"".join(
-        (head(_ARRAY, 3), head(_BYTES, len(parent)), parent, head(_ARRAY, len(tokens)), body, extra),
-    )
+    """The triple, its extra keys encoded already."""
+    before, between = block_heads(len(parent), len(tokens))
+    return b"".join((before, parent, between, *encode_tokens(tokens), extra))

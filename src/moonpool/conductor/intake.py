@@ -18,10 +18,11 @@ from moonpool.telemetry.logs import logger
 
 TICK_MS = 100
 MESSAGES_PER_TURN = 64
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-UNREAD_COUNT_MAX = 100_000
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+UNREAD_COUNT_MAX = 256  # what we do not read waits at the publisher
 RECONNECT_MS_MIN, RECONNECT_MS_MAX = 100, 2_000
 STOP_S_MAX = 5.0
+SOCKETS_PER_WORKER = 4
 _END = (-1).to_bytes(8, "big", signed=True)
 _log = logger("conductor")
 
@@ -34,7 +35,7 @@ def clock_ms() -> float:
 class Intake:
     """Listens between `start` and `stop`. Workers are added and removed from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, worker_count_max: int) -> None:
         try:
             import zmq
         except ImportError as error:
@@ -44,6 +45,8 @@ class Intake:
             ) from error
         self._zmq: Any = zmq
         self._context = zmq.Context()
+        # ZeroMQ's own limit is 1,023. The monitor of a subscription takes two.
+        self._context.set(zmq.MAX_SOCKETS, SOCKETS_PER_WORKER * (worker_count_max + 1))
         self._poller = zmq.Poller()
         self._wires: dict[Worker, _Wire] = {}
         self._handlers: dict[Any, Callable[[float], None]] = {}
@@ -201,7 +204,7 @@ class _Wire:
                 self._end_replay()
                 self._worker.disconnected(now_ms)
             elif event == self._intake.zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._read(now_ms, count=UNREAD_COUNT_MAX)  # what is left of the connection before
+                self._read(now_ms, count=2 * UNREAD_COUNT_MAX)  # what is left of the connection before
                 self._end_replay()
                 self._ask(self._worker.connected(now_ms))
 

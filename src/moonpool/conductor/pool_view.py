@@ -103,6 +103,8 @@ def registration_of(said: EngineDescription) -> Registration:
     """From what an engine said of itself. UsageError when that is not enough."""
     if said.kind == "vllm" and said.hash_algorithm not in ALGORITHMS:
         raise UsageError(f"it hashes blocks by {said.hash_algorithm or 'nothing that it names'}")
+    if said.kind == "vllm" and not said.hash_root:
+        raise UsageError("it has not drawn the seed of its block hashes yet")
     rules = HashRules(
         strategy="sglang" if said.kind == "sglang" else "vllm",
         algorithm=said.hash_algorithm,

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import msgspec
+
 from moonpool.conductor.books import Books
 from moonpool.conductor.registration import Registration, WorkerKey
 from moonpool.conductor.worker import Worker, WorkerLimits
@@ -52,6 +54,9 @@ class Registry:
             known = self._workers.get(registration.key)
             if known is not None:
                 if known.registration == registration:
+                    return known
+                if replace and same_engine(known.registration, registration):
+                    known.registration = registration
                     return known
                 if not replace:
                     raise UsageError(
@@ -107,6 +112,11 @@ class Registry:
         """One of now."""
         with self._lock:
             return self._workers.get(key)
+
+
+def same_engine(first: Registration, second: Registration) -> bool:
+    """Whether they differ at most in the node that the engine is connected to, which may restart under it."""
+    return msgspec.structs.replace(first, pool=second.pool) == second
 
 
 def serving(workers: Iterable[Worker], *, model: str, tenant: str) -> list[Worker]:

@@ -72,7 +72,7 @@ class Conductor:
         self.books = Books(
             entry_count_max=settings.entry_count_max, entry_count_per_worker=settings.entry_count_per_worker
         )
-        self.intake = Intake()
+        self.intake = Intake(worker_count_max=settings.worker_count_max)
         self.registry = Registry(
             self.books,
             self.intake,

@@ -170,7 +170,7 @@ class ConductorSettings(Struct, frozen=True, forbid_unknown_fields=True):
     entry_count_per_worker: Annotated[
         int, Meta(ge=1, le=2**31, description="of one worker; more are refused and counted")
     ] = 4_000_000
-    worker_count_max: Annotated[int, Meta(ge=1, le=60_000, description="workers registered at a time")] = 4_096
+    worker_count_max: Annotated[int, Meta(ge=1, le=16_000, description="workers registered at a time")] = 4_096
     stream_ms: Annotated[
         int, Meta(ge=100, le=60_000, description="time for a worker's event stream to answer, else it is degraded")
     ] = 5_000
