@@ -7,6 +7,7 @@ namespace moonpool {
 
 void bind_allocator(nanobind::module_& module);
 void bind_object_table(nanobind::module_& module);
+void bind_transfer_plan(nanobind::module_& module);
 void bind_checksum(nanobind::module_& module);
 void bind_block_index(nanobind::module_& module);
 void bind_wire(nanobind::module_& module);

@@ -33,6 +33,7 @@ NB_MODULE(_native, module) {
   moonpool::bind_layout(module);
   moonpool::bind_allocator(module);
   moonpool::bind_object_table(module);
+  moonpool::bind_transfer_plan(module);
   moonpool::bind_checksum(module);
   moonpool::bind_block_index(module);
   moonpool::bind_wire(module);

@@ -176,12 +176,15 @@ std::vector<std::string> listen(TransferEngine& engine, const std::vector<std::s
   return engine.listen(std::move(parsed));
 }
 
-using Routes = std::vector<std::pair<std::string, std::string>>;  // (peer, local host or "")
+// (peer, local host or "", nominal bytes per second or 0, locality)
+using Routes = std::vector<std::tuple<std::string, std::string, std::uint64_t, std::uint32_t>>;
 
 std::unique_ptr<TransferPeer> make_peer(TransferEngine& engine, const Routes& routes, const nb::bytes& secret,
                                         const std::string& name, const nb::dict& limits) {
   RailOptions options;
-  for (const auto& [peer, local] : routes) { options.routes.push_back({peer, local}); }
+  for (const auto& [peer, local, nominal, locality] : routes) {
+    options.routes.push_back({peer, local, nominal, locality});
+  }
   options.secret = secret_from(text_of(secret));
   options.name = name;
   for (const auto& [limit, value] : limits) {

@@ -18,7 +18,7 @@ struct RailBookLimits {
   std::uint64_t guess_bytes_per_second = 1'000'000'000;  // of a rail with no nominal, before anything was measured
   std::uint64_t smoothing_us = 50'000;  // a measurement over so much busy time weighs as much as all before it
   std::uint64_t sample_bytes_min = 128U << 10U;  // fewer bytes measure latency, not bandwidth
-  std::uint64_t nominal_divisor = 64;            // the estimate stays within nominal / divisor ...
+  std::uint64_t nominal_divisor = 256;           // the estimate stays within nominal / divisor ...
   std::uint64_t nominal_factor = 8;              // ... and nominal * factor
   std::uint64_t stall_us_min = 300'000;
   std::uint64_t stall_factor = 8;  // stalled: no progress for so many times the predicted time of what is under way

@@ -81,7 +81,7 @@ struct TransferResult {
 
 class TransferPlan {
  public:
-  explicit TransferPlan(const PlanLimits& limits);
+  explicit TransferPlan(const PlanLimits& limits = {});
 
   RailIndex add_rail(const RailTraits& traits);
   [[nodiscard]] const RailBook& rails() const { return rails_; }
