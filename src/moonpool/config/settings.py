@@ -225,7 +225,10 @@ class TransferSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = 4 * MIB
     stall_ms: Annotated[
         int, Meta(ge=10, le=60_000, description="a rail without progress for so long is given up for another")
-    ] = 500
+    ] = 300
+    topology_file: Annotated[
+        str, Meta(description="TOML that overrides what sysfs says of network devices and memory; empty: none")
+    ] = ""
     silence_ms: Annotated[
         int, Meta(ge=50, le=600_000, description="a peer that is silent in the middle of a slice is dropped")
     ] = 10_000

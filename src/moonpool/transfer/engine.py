@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from moonpool import _native, config
 from moonpool.config import TransferSettings
 from moonpool.errors import AccessDenied, ClosedError, ConfigError, PeerUnavailable, ProtocolError, UsageError
+from moonpool.transfer import topology
 from moonpool.transfer.completions import Completions
 from moonpool.transfer.memory import span_of
 from moonpool.transfer.peer import TransferPeer
@@ -134,12 +136,18 @@ class TransferEngine:
         return self.addresses
 
     def connect(
-        self, *addresses: str, secret: bytes | None = None, local: Sequence[str] = (), timeout_ms: int | None = None
+        self,
+        *addresses: str,
+        secret: bytes | None = None,
+        local: Sequence[str] = (),
+        location: str = "cpu:0",
+        timeout_ms: int | None = None,
     ) -> TransferPeer:
         """Connect to another engine.
 
         addresses: ``host:port`` of one engine; several are several rails, as is one that is given twice. local: the
-        address of ours that each rail leaves from. secret: the peer's; None: our own. PeerUnavailable when nobody
+        address of ours that each rail leaves from. location: of the memory that is mostly moved; rails of devices near
+        it are preferred. secret: the peer's; None: our own. PeerUnavailable when nobody
         answers in time, AccessDenied when the secrets differ.
         """
         self.require_open()
@@ -147,7 +155,7 @@ class TransferEngine:
             raise UsageError("connect() needs the host:port of a peer")
         if local and len(local) != len(addresses):
             raise UsageError(f"{len(addresses)} addresses but {len(local)} local ones; give one each, or none")
-        routes = list(zip(addresses, local or [""] * len(addresses), strict=True))
+        routes = self._routes(addresses, local, location)
         key = self._secret if secret is None else config.secret_key(secret)
         with self.usage():
             native = self._native.peer(routes, secret=key, name=self.name, limits=self._peer_limits)
@@ -160,6 +168,19 @@ class TransferEngine:
             self._peers[:] = [known for known in self._peers if known() is not None]
             self._peers.append(weakref.ref(peer))
         return peer
+
+    def _routes(self, addresses: Sequence[str], local: Sequence[str], location: str) -> list[tuple[str, str, int, int]]:
+        """With what this machine's topology says of each, where there is a choice."""
+        if len(addresses) == 1:
+            return [(addresses[0], local[0] if local else "", 0, topology.NEAR_PERMILLE)]
+        file = self.settings.topology_file
+        found = topology.discover(overrides=Path(file) if file else None)
+        routes = []
+        for address, given in zip(addresses, local or [""] * len(addresses), strict=True):
+            leaves_from = given or topology.local_address_towards(address)
+            nominal = found.bytes_per_second(leaves_from)
+            routes.append((address, given, nominal, found.permille(leaves_from, location)))
+        return routes
 
     def receive(self, *, timeout_ms: int | None = None) -> Message | None:
         """The next message of any peer; None when none comes in time."""

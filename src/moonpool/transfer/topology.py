@@ -124,6 +124,21 @@ def discover(*, overrides: Path | None = None, sysfs: Path = Path("/sys")) -> To
     return Topology(tuple(found), _distances(sysfs / "devices/system/node"), said)
 
 
+def local_address_towards(peer: str) -> str:
+    """The address of ours that the system would use towards this ``host:port``; empty when it has no way there.
+
+    Nothing is sent: a datagram socket only asks the routing table.
+    """
+    host, _, port = peer.rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), port or 0, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as asking:
+            asking.connect(address)
+            return str(asking.getsockname()[0])
+    except (OSError, ValueError):
+        return ""
+
+
 def _read_overrides(path: Path) -> Overrides:
     try:
         return msgspec.convert(tomllib.loads(path.read_text()), Overrides)
