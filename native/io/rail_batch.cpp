@@ -1,6 +1,7 @@
 #include "io/rail_batch.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/checksum.hpp"
 #include "io/handshake.hpp"
@@ -118,7 +119,8 @@ void RailBatch::finish() {
     done_.store(true, std::memory_order_release);
   }
   finished_.notify_all();
-  if (on_done_) { on_done_(); }
+  // What it holds goes with the call: it may hold, through its transfer, this batch.
+  if (const std::function<void()> on_done = std::exchange(on_done_, nullptr)) { on_done(); }
 }
 
 }  // namespace moonpool

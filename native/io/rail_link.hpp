@@ -87,7 +87,7 @@ class RailLink {
   std::uint64_t group_;
   std::atomic<State> state_{State::down};
   Descriptor socket_;                    // while connecting, and when up
-  std::optional<FrameStream> stream_;    // while greeting
+  std::unique_ptr<FrameStream> stream_;  // while greeting
   std::vector<TcpTarget> targets_;
   std::size_t next_target_ = 0;
   ProofInput proof_;

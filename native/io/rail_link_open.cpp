@@ -73,7 +73,7 @@ void RailLink::advance_opening(std::uint64_t now_us) {
     hello.nonce = proof_.client_nonce;
     hello.tenant = options_.tenant;
     hello.name = options_.name;
-    stream_.emplace(std::move(socket_), FrameStream::Descriptors::refused);
+    stream_ = std::make_unique<FrameStream>(std::move(socket_), FrameStream::Descriptors::refused);
     append_frame(stream_->output(), {0, static_cast<std::uint16_t>(MessageType::hello), wire_version_min}, hello);
     state_.store(State::greeting, std::memory_order_relaxed);
   }

@@ -99,7 +99,7 @@ class Gather {
  private:
   static constexpr std::size_t send_bytes_max = 64U << 10U;
   static constexpr std::size_t part_count_max = 256;
-  std::array<iovec, part_count_max> parts_;
+  std::array<iovec, part_count_max> parts_{};
   std::size_t count_ = 0;
   std::size_t byte_count_ = 0;
 };

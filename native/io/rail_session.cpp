@@ -28,7 +28,7 @@ RailSession::RailSession(ProvenRail rail, Surroundings surroundings)
     : rail_(std::move(rail)), surroundings_(std::move(surroundings)), moved_ms_(boot_ms()) {}
 
 RailSession::~RailSession() {
-  if (coming_ && coming_->entered) { surroundings_.authority.leave(slice_of(coming_->request)); }
+  if (coming_.entered) { surroundings_.authority.leave(slice_of(coming_.request)); }
   for (const Reply& reply : replies_) {
     if (!reply.payload.empty()) { surroundings_.authority.leave(reply.slice); }
   }
@@ -54,7 +54,7 @@ bool RailSession::serve() {
 }
 
 RailStep RailSession::receive() {
-  const bool direct = coming_ && !coming_->target.empty() && remaining() >= direct_bytes_min;
+  const bool direct = coming_.open && !coming_.target.empty() && remaining() >= direct_bytes_min;
   const RailStep step = direct ? receive_into_target() : input_.receive(socket());
   if (step == RailStep::moved) {
     moved_ms_ = boot_ms();
@@ -65,8 +65,8 @@ RailStep RailSession::receive() {
 
 // The rest of the slice into its memory, and with it the header that follows.
 RailStep RailSession::receive_into_target() {
-  const std::uint64_t wanted = coming_->request.checksum ? std::min(remaining(), hot_bytes) : remaining();
-  const MutableBytes target = coming_->target.subspan(coming_->received, wanted);
+  const std::uint64_t wanted = coming_.request.checksum ? std::min(remaining(), hot_bytes) : remaining();
+  const MutableBytes target = coming_.target.subspan(coming_.received, wanted);
   const RailStep step = input_.receive(socket(), target, wanted == remaining() ? rail_request_bytes : 0);
   if (step == RailStep::moved) { applied(input_.last_bytes()); }
   return step;
@@ -75,7 +75,7 @@ RailStep RailSession::receive_into_target() {
 // False: what came is no request.
 bool RailSession::consume() {
   while (!crowded()) {
-    if (coming_) {
+    if (coming_.open) {
       take_buffered();
       if (remaining() > 0) { return true; }
       finish();
@@ -97,7 +97,7 @@ void RailSession::begin(const RailRequest& request) {
     case RailVerb::read: answer_read(request); return;
     case RailVerb::message:
       message_.assign(request.length, '\0');
-      coming_ = Coming{request, std::as_writable_bytes(std::span(message_)), 0, 0, Reason::none, false};
+      coming_ = {request, std::as_writable_bytes(std::span(message_)), 0, 0, Reason::none, false, true};
       return;
     case RailVerb::probe: answer({RailAnswer::done, Reason::none, request.number, 0, 0}); return;
     case RailVerb::cancel:
@@ -107,7 +107,7 @@ void RailSession::begin(const RailRequest& request) {
 }
 
 void RailSession::begin_write(const RailRequest& request) {
-  Coming coming{request, {}, 0, 0, Reason::none, false};
+  Coming coming{request, {}, 0, 0, Reason::none, false, true};
   const std::optional<MutableBytes> memory = surroundings_.authority.enter(slice_of(request), coming.refusal);
   if (memory) {
     coming.target = *memory;
@@ -135,13 +135,13 @@ void RailSession::take_buffered() {
   const ConstBytes buffered = input_.buffered();
   const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(remaining(), buffered.size()));
   if (count == 0) { return; }
-  if (!coming_->target.empty()) { std::memcpy(coming_->target.data() + coming_->received, buffered.data(), count); }
+  if (!coming_.target.empty()) { std::memcpy(coming_.target.data() + coming_.received, buffered.data(), count); }
   input_.consume(count);
   applied(count);
 }
 
 void RailSession::applied(std::uint64_t count) {
-  Coming& coming = *coming_;
+  Coming& coming = coming_;
   if (coming.request.checksum && !coming.target.empty()) {
     coming.checksum = crc32c(coming.target.subspan(coming.received, count), coming.checksum);
   }
@@ -149,7 +149,7 @@ void RailSession::applied(std::uint64_t count) {
 }
 
 void RailSession::finish() {
-  Coming& coming = *coming_;
+  Coming& coming = coming_;
   RailReply reply{RailAnswer::done, coming.refusal, coming.request.number, 0, coming.checksum};
   RailCounters& counters = surroundings_.counters;
   if (coming.request.verb == RailVerb::message) {
@@ -162,14 +162,14 @@ void RailSession::finish() {
     counters.refused_slices.fetch_add(1, std::memory_order_relaxed);
   }
   if (reply.reason != Reason::none) { reply.answer = RailAnswer::failed; }
-  coming_.reset();
+  coming_ = {};
   answer(reply);
 }
 
 Reason RailSession::deliver() {
   if (surroundings_.inbox == nullptr) { return Reason::access_denied; }
   surroundings_.counters.messages.fetch_add(1, std::memory_order_relaxed);
-  return surroundings_.inbox->deliver(rail_.principal, coming_->request.token, std::move(message_));
+  return surroundings_.inbox->deliver(rail_.principal, coming_.request.token, std::move(message_));
 }
 
 void RailSession::answer(const RailReply& reply) { encode_rail_reply(reply, replies_.emplace_back().header); }
@@ -219,7 +219,7 @@ std::uint32_t RailSession::wanted_events() const {
 }
 
 bool RailSession::is_late(std::uint64_t now_ms) const {
-  const bool waits = coming_ || !input_.buffered().empty() || !replies_.empty();
+  const bool waits = coming_.open || !input_.buffered().empty() || !replies_.empty();
   return waits && now_ms > moved_ms_ + surroundings_.silence_ms;
 }
 

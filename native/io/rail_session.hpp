@@ -75,6 +75,7 @@ class RailSession {
     std::uint32_t checksum = 0;
     Reason refusal = Reason::none;
     bool entered = false;
+    bool open = false;  // something is coming
   };
   [[nodiscard]] RailStep receive();
   [[nodiscard]] RailStep receive_into_target();
@@ -90,12 +91,12 @@ class RailSession {
   [[nodiscard]] RailStep flush();
   void sent(std::size_t count);
   [[nodiscard]] bool crowded() const;
-  [[nodiscard]] std::uint64_t remaining() const { return coming_->request.length - coming_->received; }
+  [[nodiscard]] std::uint64_t remaining() const { return coming_.request.length - coming_.received; }
 
   ProvenRail rail_;
   Surroundings surroundings_;
   RailInput input_;
-  std::optional<Coming> coming_;
+  Coming coming_;
   std::string message_;
   std::deque<Reply> replies_;
   std::size_t front_sent_ = 0;  // bytes of the first reply that are sent

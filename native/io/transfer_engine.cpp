@@ -48,9 +48,11 @@ class TransferPeer::LocalUse {
 };
 
 TransferPeer::TransferPeer(std::shared_ptr<TransferCore> core, RailOptions options, std::size_t transfer_count_max)
-    : core_(std::move(core)), rails_(std::move(options)), transfer_count_max_(transfer_count_max) {}
+    : core_(std::move(core)),
+      ways_(std::make_shared<Ways>(std::move(options))),
+      transfer_count_max_(transfer_count_max) {}
 
-std::vector<RailOperation> TransferPeer::checked(std::span<const TransferOperation> operations, bool checksum) const {
+std::vector<RailOperation> TransferPeer::checked(std::span<const TransferOperation> operations, bool checksum) {
   std::vector<RailOperation> checked;
   checked.reserve(operations.size());
   for (std::size_t index = 0; index < operations.size(); ++index) {
@@ -61,15 +63,56 @@ std::vector<RailOperation> TransferPeer::checked(std::span<const TransferOperati
   return checked;
 }
 
+// Whatever a transport reaches; the message is taken out of the order when something has failed.
+TransferPeer::Moved TransferPeer::move(Ways& ways, std::vector<RailOperation> operations, RailOrder& order,
+                                       Reason& message_reason) {
+  Moved moved;
+  moved.outcomes.resize(operations.size());
+  Reason failure = Reason::none;
+  for (std::size_t index = 0; index < operations.size(); ++index) {
+    std::optional<RailOutcome> outcome;
+    for (const auto& transport : ways.transports) {
+      outcome = transport->move(operations[index], order.deadline);
+      if (outcome) { break; }
+    }
+    if (outcome) {
+      moved.outcomes[index] = *outcome;
+      if (failure == Reason::none) { failure = outcome->reason; }
+    } else {
+      moved.rest.push_back(operations[index]);
+      moved.rest_index.push_back(index);
+    }
+  }
+  if (failure != Reason::none && !order.message.empty()) {
+    message_reason = failure;
+    order.message.clear();
+  }
+  return moved;
+}
+
 TransferReport TransferPeer::run(std::span<const TransferOperation> operations, bool checksum, RailOrder order) {
-  const std::vector<RailOperation> all = checked(operations, checksum);
+  std::vector<RailOperation> all = checked(operations, checksum);
   const LocalUse use(core_->regions, operations);
   TransferReport report;
-  const bool has_message = !order.message.empty();
-  report.outcomes = rails_.run(all, order);
-  if (has_message) {
-    report.message_reason = report.outcomes.back().reason;
-    report.outcomes.pop_back();
+  Moved moved;
+  if (ways_->transports.empty()) {
+    moved.rest = std::move(all);
+  } else {
+    moved = move(*ways_, std::move(all), order, report.message_reason);
+    report.outcomes = std::move(moved.outcomes);
+    if (moved.rest.empty() && order.message.empty()) { return report; }
+  }
+  std::vector<RailOutcome> outcomes = ways_->rails.run(moved.rest, order);
+  if (!order.message.empty()) {
+    report.message_reason = outcomes.back().reason;
+    outcomes.pop_back();
+  }
+  if (ways_->transports.empty()) {
+    report.outcomes = std::move(outcomes);
+  } else {
+    for (std::size_t index = 0; index < outcomes.size(); ++index) {
+      report.outcomes[moved.rest_index[index]] = outcomes[index];
+    }
   }
   return report;
 }
@@ -82,27 +125,50 @@ std::shared_ptr<Transfer> TransferPeer::submit(std::span<const TransferOperation
     under_way_->fetch_sub(1);
     throw std::length_error("too many transfers are under way to this peer");
   }
-  auto transfer = std::make_shared<Transfer>(core_);
+  auto transfer = std::make_shared<Transfer>(core_, under_way_);
   transfer->local_ = use.release();
-  const auto on_done = [transfer, counter = under_way_] {
-    counter->fetch_sub(1);
-    transfer->ended();
-  };
-  std::shared_ptr<RailTransfer> rail;
   try {
-    rail = rails_.submit(std::move(all), std::move(order), on_done);
+    if (ways_->transports.empty()) {
+      start(*ways_, transfer, std::move(all), std::move(order));
+    } else {  // copying is work: not in the caller's thread
+      core_->mover.post([ways = ways_, transfer, all = std::move(all), order = std::move(order)] {
+        start(*ways, transfer, all, order);
+      });
+    }
   } catch (...) {
-    on_done();
+    transfer->rails_ended();
+    transfer->started(nullptr);
     throw;
   }
-  const std::lock_guard lock(transfer->mutex_);
-  transfer->rail_ = std::move(rail);
   return transfer;
+}
+
+void TransferPeer::start(Ways& ways, const std::shared_ptr<Transfer>& transfer, std::vector<RailOperation> operations,
+                         RailOrder order) {
+  Moved moved;
+  TransferReport report;
+  if (ways.transports.empty()) {
+    for (std::size_t index = 0; index < operations.size(); ++index) { moved.rest_index.push_back(index); }
+    moved.outcomes.resize(operations.size());
+    moved.rest = std::move(operations);
+  } else {
+    moved = move(ways, std::move(operations), order, report.message_reason);
+  }
+  report.outcomes = std::move(moved.outcomes);
+  transfer->report_ = std::move(report);
+  transfer->rest_index_ = std::move(moved.rest_index);
+  std::shared_ptr<RailTransfer> rail;
+  if (moved.rest.empty() && order.message.empty()) {
+    transfer->rails_ended();
+  } else {
+    rail = ways.rails.submit(std::move(moved.rest), std::move(order), [transfer] { transfer->rails_ended(); });
+  }
+  transfer->started(std::move(rail));
 }
 
 std::vector<const char*> TransferPeer::transport_names() const {
   std::vector<const char*> names;
-  for (const auto& transport : transports_) { names.push_back(transport->name()); }
+  for (const auto& transport : ways_->transports) { names.push_back(transport->name()); }
   names.push_back("tcp");
   return names;
 }
@@ -124,8 +190,16 @@ bool Transfer::wait(Deadline until) {
 
 TransferReport Transfer::report() const {
   const std::lock_guard lock(mutex_);
-  if (!done_ || !rail_) { throw std::logic_error("the transfer is not done"); }
-  return {rail_->outcomes(), rail_->message_reason()};
+  if (!done_) { throw std::logic_error("the transfer is not done"); }
+  TransferReport report = report_;
+  if (rail_) {
+    const std::vector<RailOutcome>& outcomes = rail_->outcomes();
+    for (std::size_t index = 0; index < outcomes.size(); ++index) {
+      report.outcomes[rest_index_[index]] = outcomes[index];
+    }
+    if (report.message_reason == Reason::none) { report.message_reason = rail_->message_reason(); }
+  }
+  return report;
 }
 
 void Transfer::watch(std::uint64_t ticket) {
@@ -137,9 +211,24 @@ void Transfer::watch(std::uint64_t ticket) {
   }
 }
 
-void Transfer::ended() {
-  core_->regions.leave_local(local_);
+void Transfer::rails_ended() {
   const std::lock_guard lock(mutex_);
+  rails_ended_ = true;
+  end_if_over();
+}
+
+void Transfer::started(std::shared_ptr<RailTransfer> rail) {
+  const std::lock_guard lock(mutex_);
+  rail_ = std::move(rail);
+  started_ = true;
+  end_if_over();
+}
+
+// The rails may be faster than whoever started them.
+void Transfer::end_if_over() {
+  if (!started_ || !rails_ended_) { return; }
+  core_->regions.leave_local(local_);
+  under_way_->fetch_sub(1);
   done_ = true;
   finished_.notify_all();
   for (const std::uint64_t ticket : tickets_) { core_->queue.post(ticket); }

@@ -5,6 +5,7 @@
 
 #include "io/region_table.hpp"
 #include "io/transfer_inbox.hpp"
+#include "io/transfer_mover.hpp"
 #include "io/transfer_server.hpp"
 #include "io/transfer_transport.hpp"
 
@@ -48,6 +49,7 @@ struct TransferCore {
   RegionTable regions;
   CompletionQueue queue;
   TransferInbox inbox;
+  TransferMover mover;  // the last member: its tasks use the others
 };
 
 struct TransferReport {
@@ -59,7 +61,7 @@ class TransferPeer {
  public:
   TransferPeer(std::shared_ptr<TransferCore> core, RailOptions options, std::size_t transfer_count_max);
 
-  [[nodiscard]] RailClient& rails() { return rails_; }
+  [[nodiscard]] RailClient& rails() { return ways_->rails; }
   // In the calling thread. Both throw std::out_of_range naming the operation whose memory, here or there, lies outside
   // its region, before anything moves.
   [[nodiscard]] TransferReport run(std::span<const TransferOperation> operations, bool checksum, RailOrder order);
@@ -67,25 +69,41 @@ class TransferPeer {
   [[nodiscard]] std::shared_ptr<Transfer> submit(std::span<const TransferOperation> operations, bool checksum,
                                                  RailOrder order);
   // Asked in this order before the rails. Before the first transfer only.
-  void add_transport(std::unique_ptr<PeerTransport> transport) { transports_.push_back(std::move(transport)); }
+  void add_transport(std::unique_ptr<PeerTransport> transport) { ways_->transports.push_back(std::move(transport)); }
   [[nodiscard]] std::vector<const char*> transport_names() const;
-  void close() { rails_.close(); }
+  void close() { ways_->rails.close(); }
 
  private:
   class LocalUse;
-  [[nodiscard]] std::vector<RailOperation> checked(std::span<const TransferOperation> operations, bool checksum) const;
+  // Tasks of the mover hold it too.
+  struct Ways {
+    explicit Ways(RailOptions options) : rails(std::move(options)) {}
+    RailClient rails;
+    std::vector<std::unique_ptr<PeerTransport>> transports;
+  };
+  // What transports have moved, and what is left for the rails.
+  struct Moved {
+    std::vector<RailOutcome> outcomes;
+    std::vector<RailOperation> rest;
+    std::vector<std::size_t> rest_index;
+  };
+  [[nodiscard]] static Moved move(Ways& ways, std::vector<RailOperation> operations, RailOrder& order,
+                                  Reason& message_reason);
+  static void start(Ways& ways, const std::shared_ptr<Transfer>& transfer, std::vector<RailOperation> operations,
+                    RailOrder order);
+  [[nodiscard]] static std::vector<RailOperation> checked(std::span<const TransferOperation> operations, bool checksum);
 
   std::shared_ptr<TransferCore> core_;
-  RailClient rails_;
+  std::shared_ptr<Ways> ways_;
   std::size_t transfer_count_max_;
   std::shared_ptr<std::atomic<std::size_t>> under_way_ = std::make_shared<std::atomic<std::size_t>>(0);
-  std::vector<std::unique_ptr<PeerTransport>> transports_;
 };
 
 // A submitted batch. Any thread.
 class Transfer {
  public:
-  explicit Transfer(std::shared_ptr<TransferCore> core) : core_(std::move(core)) {}
+  Transfer(std::shared_ptr<TransferCore> core, std::shared_ptr<std::atomic<std::size_t>> under_way)
+      : core_(std::move(core)), under_way_(std::move(under_way)) {}
   [[nodiscard]] bool done() const;
   // False: not done by then, and it goes on.
   [[nodiscard]] bool wait(Deadline until);
@@ -96,14 +114,22 @@ class Transfer {
 
  private:
   friend class TransferPeer;
-  void ended();
+  void rails_ended();
+  void started(std::shared_ptr<RailTransfer> rail);
+  void end_if_over();  // with the mutex
 
   std::shared_ptr<TransferCore> core_;
-  mutable std::mutex mutex_;
-  std::condition_variable finished_;
-  std::shared_ptr<RailTransfer> rail_;  // set once it is submitted
+  std::shared_ptr<std::atomic<std::size_t>> under_way_;
+  // Written before it starts, read when it is done.
   std::vector<Digest> local_;  // regions of ours that it uses
+  TransferReport report_;  // of what transports have moved
+  std::vector<std::size_t> rest_index_;  // operations that the rails move
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable finished_;
+  std::shared_ptr<RailTransfer> rail_;  // those
   std::vector<std::uint64_t> tickets_;
+  bool started_ = false;
+  bool rails_ended_ = false;
   bool done_ = false;
 };
 

@@ -2,6 +2,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -10,8 +11,8 @@
 #include "core/rail_frame.hpp"
 #include "io/rail_client.hpp"
 #include "io/region_table.hpp"
+#include "io/transfer_engine.hpp"
 #include "io/transfer_inbox.hpp"
-#include "io/transfer_server.hpp"
 #include "tests/seed.hpp"
 
 namespace moonpool::test {
@@ -195,6 +196,83 @@ TEST_CASE("a message comes after the bytes, once") {
   CHECK(outcomes.at(0).reason == Reason::none);
   CHECK(outcomes.at(1).reason == Reason::none);
   receiver.join();
+}
+
+TEST_CASE("no message says that all is applied when something is not") {
+  Bed bed;
+  std::vector<std::byte> memory(1U << 20U);
+  std::vector<std::byte> source(100'000);
+  const Digest token = bed.regions.add({piece_of(memory), true});
+  RailClient client(bed.rails());
+  RailOrder order = soon();
+  order.message = "applied";
+  const std::vector<RailOperation> operations{{true, false, token, 0, piece_of(source)},
+                                              {true, false, {1, 2}, 0, piece_of(source)}};
+  CHECK(client.run(operations, order).at(2).reason == Reason::unknown_region);
+  CHECK_FALSE(bed.inbox.take(Deadline::after_ms(0)).has_value());
+}
+
+namespace {
+
+// Reaches one region, by a copy.
+class Shortcut final : public PeerTransport {
+ public:
+  Shortcut(RegionTable& regions, const Digest& token) : regions_(regions), token_(token) {}
+  [[nodiscard]] const char* name() const override { return "shortcut"; }
+  [[nodiscard]] std::optional<RailOutcome> move(const RailOperation& operation, Deadline /*deadline*/) override {
+    if (operation.token != token_) { return std::nullopt; }
+    RailOutcome outcome;
+    const SliceRequest slice{operation.token, operation.offset, operation.local.length, operation.write};
+    const std::optional<MutableBytes> memory = regions_.enter(slice, outcome.reason);
+    if (!memory) { return outcome; }
+    const MutableBytes local = writable(operation.local);
+    std::ranges::copy(operation.write ? local : *memory, (operation.write ? *memory : local).begin());
+    regions_.leave(slice);
+    moved_count.fetch_add(1);
+    return outcome;
+  }
+  static inline std::atomic<int> moved_count{0};
+
+ private:
+  RegionTable& regions_;
+  Digest token_;
+};
+
+}  // namespace
+
+TEST_CASE("a transport takes what it reaches, and the rails the rest") {
+  Bed bed;
+  std::vector<std::byte> near_memory(1U << 20U);
+  std::vector<std::byte> far_memory(1U << 20U);
+  std::vector<std::byte> source(2U << 20U, std::byte{5});
+  const RemoteRegion near_region{bed.regions.add({piece_of(near_memory), true}), near_memory.size(), true};
+  const RemoteRegion far_region{bed.regions.add({piece_of(far_memory), false}), far_memory.size(), true};
+  const auto core = std::make_shared<TransferCore>(TransferLimits{});
+  (void)core->regions.add({piece_of(source), false});
+  TransferPeer peer(core, bed.rails(), 16);
+  peer.add_transport(std::make_unique<Shortcut>(bed.regions, near_region.token));
+  const auto at = [&](std::size_t offset) { return Piece{address_of(source) + offset, 1000}; };
+  const std::vector<TransferOperation> operations{
+      {true, near_region, 0, at(0)}, {true, far_region, 0, at(1000)}, {true, near_region, 1000, at(2000)}};
+  RailOrder order = soon();
+  order.message = "never";
+  const auto check = [&](const TransferReport& report) {
+    CHECK(report.outcomes.at(0).reason == Reason::none);
+    CHECK(report.outcomes.at(1).reason == Reason::read_only);
+    CHECK(report.outcomes.at(2).reason == Reason::none);
+    CHECK(report.message_reason == Reason::read_only);
+    CHECK(near_memory.at(1999) == std::byte{5});
+    CHECK(far_memory.at(0) == std::byte{0});
+  };
+  check(peer.run(operations, false, order));
+  const std::shared_ptr<Transfer> transfer = peer.submit(operations, false, order);
+  transfer->watch(77);
+  CHECK(transfer->wait(Deadline::after_ms(patience_ms)));
+  check(transfer->report());
+  CHECK(core->queue.take() == std::vector<std::uint64_t>{77});
+  CHECK(Shortcut::moved_count.load() == 4);
+  CHECK_THROWS_AS((void)peer.run(std::vector<TransferOperation>{{true, near_region, 0, {1, 16}}}, false, soon()),
+                  std::out_of_range);
 }
 
 TEST_CASE("an absent peer costs little, and a peer that is there again is used again") {
