@@ -7,13 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from moonpool.testing.bench import asking, crossing, indexing, moving, sharing
+from moonpool.testing.bench import asking, crossing, indexing, moving, sharing, transfer
 from moonpool.testing.bench.measure import Effort, Row
 from moonpool.testing.bench.stage import Stage, StepMaker
 from moonpool.testing.bench.topics import Topic
 
 # In the order of their measurement. Another room adds its module's topics here.
-TOPICS: tuple[Topic, ...] = (*indexing.TOPICS, *asking.TOPICS, *moving.TOPICS, *sharing.TOPICS, *crossing.TOPICS)
+TOPICS: tuple[Topic, ...] = (
+    *indexing.TOPICS,
+    *asking.TOPICS,
+    *moving.TOPICS,
+    *sharing.TOPICS,
+    *crossing.TOPICS,
+    *transfer.TOPICS,
+)
 
 
 class BenchSettings(msgspec.Struct, frozen=True):

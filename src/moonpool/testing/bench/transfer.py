@@ -16,6 +16,9 @@ from typing import Self
 from moonpool.errors import PeerUnavailable
 from moonpool.testing.bench.machine import private_memory
 from moonpool.testing.bench.measure import GIGABYTE, Effort, Row, call_times_us, in_turns, percentile, row
+from moonpool.testing.bench.spinner import awake
+from moonpool.testing.bench.stage import Stage
+from moonpool.testing.bench.topics import Bar, Topic, ratio_at_least, ratio_at_most, value_at_least
 from moonpool.testing.bench.transfer_peer import PING, PING_BYTES, READ, REQUEST, WRITE, receive_exactly
 from moonpool.transfer.engine import TransferEngine
 from moonpool.transfer.operations import Read, Write
@@ -29,16 +32,17 @@ SMALL_BYTES = 4 * KIB
 PASS_BYTES = 256 * MIB  # of one pass of a bandwidth row
 SMALL_PASS_BATCHES = 200
 SIZES = {"1MiB": MIB, "4MiB": 4 * MIB, "64MiB": 64 * MIB}
-TRANSFER_NAMES = (
-    "machine.tcp_ping_pong.64B.p50",
-    *(
-        f"transfer.{verb}.tcp.{size}"
-        for size in (*SIZES, "batch64.64KiB", "batch64.4KiB")
-        for verb in ("write", "read")
-    ),
-    "transfer.write.tcp.4KiB.p50",
-    "transfer.read.tcp.4KiB.p50",
-)
+_STREAM_BARS: dict[str, Bar | None] = {
+    f"transfer.{verb}.tcp.{size}": ratio_at_least(0.9) for size in SIZES for verb in ("write", "read")
+}
+_BATCH_BARS: dict[str, Bar | None] = {
+    f"transfer.{verb}.tcp.batch64.64KiB": ratio_at_least(0.75) for verb in ("write", "read")
+}
+_SMALL_BARS: dict[str, Bar | None] = {
+    **{f"transfer.{verb}.tcp.batch64.4KiB": value_at_least(300_000) for verb in ("write", "read")},
+    "machine.tcp_ping_pong.64B.p50": None,
+    **{f"transfer.{verb}.tcp.4KiB.p50": ratio_at_most(1.6) for verb in ("write", "read")},
+}
 
 
 class Bench:
@@ -178,3 +182,23 @@ def _batches(bench: Bench, kind: type[Read | Write], starts: list[int], *, slice
         addresses = array("Q", [bench.local.address + offset for offset in offsets])
         batches.append(kind(addresses, bench.remote.at(offsets), lengths))
     return batches
+
+
+def transfer_rows(stage: Stage) -> Iterator[Row]:
+    """Large operations and batches, cores left as they are."""
+    with Bench(stage.byte_count, stage.effort) as bench:
+        yield from single_rows(bench)
+        yield from batch_rows(bench)
+
+
+def awake_rows(stage: Stage) -> Iterator[Row]:
+    """Small operations, with the cores awake."""
+    with Bench(stage.byte_count, stage.effort) as bench, awake():
+        yield from small_rows(bench)
+        yield from latency_rows(bench)
+
+
+TOPICS = (
+    Topic("transfers by TCP", {**_STREAM_BARS, **_BATCH_BARS}, transfer_rows),
+    Topic("small transfers by TCP", _SMALL_BARS, awake_rows),
+)
