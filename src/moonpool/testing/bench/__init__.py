@@ -9,6 +9,7 @@
 - `moving`    rows that move bytes through a pool
 - `asking`    rows of small calls: latencies, existence, look-ups
 - `sharing`   a Python loop beside a transfer
+- `rails`     two rails to an emulated host, one cut, and its return
 - `indexing`  rows of the block index alone
 - `run`       all of it
 - `plot`      all rows as one picture

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from moonpool.testing.bench import asking, crossing, indexing, moving, sharing, transfer
+from moonpool.testing.bench import asking, crossing, indexing, moving, rails, sharing, transfer
 from moonpool.testing.bench.measure import Effort, Row
 from moonpool.testing.bench.stage import Stage, StepMaker
 from moonpool.testing.bench.topics import Topic
@@ -20,6 +20,7 @@ TOPICS: tuple[Topic, ...] = (
     *sharing.TOPICS,
     *crossing.TOPICS,
     *transfer.TOPICS,
+    *rails.TOPICS,
 )
 
 

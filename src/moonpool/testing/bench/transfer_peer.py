@@ -1,4 +1,4 @@
-"""The other process of the transfer rows: python -m moonpool.testing.bench.transfer_peer SECRET BYTES.
+"""The other process of the transfer rows: python -m moonpool.testing.bench.transfer_peer SECRET BYTES [ADDRESS].
 
 Listens with an engine whose region has that many bytes, and beside it with a bare TCP socket that does the same without
 an engine: the machine's own limit. One JSON line says where; it ends with its input.
@@ -57,7 +57,7 @@ def main() -> None:
         page = os.urandom(_PAGE_BYTES)
         for offset in range(0, byte_count - _PAGE_BYTES + 1, _PAGE_BYTES):
             memory[offset : offset + _PAGE_BYTES] = page
-        (address,) = engine.listen()
+        (address,) = engine.listen(*sys.argv[3:4])
         place = {"address": address, "bare_port": bare.getsockname()[1], "descriptor": region.descriptor.hex()}
         sys.stdout.write(json.dumps(place) + "\n")
         sys.stdout.flush()
