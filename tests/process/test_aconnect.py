@@ -70,7 +70,7 @@ def test_the_loop_goes_on_while_a_node_says_nothing(cluster: Cluster) -> None:
                 await asyncio.sleep(0.001)
                 turns += 1
             assert (await waiting)[0].reason == Reason.TIMED_OUT
-        assert turns > 20
+        assert turns > 2  # a call that kept the loop would leave it one
 
     with_pool(cluster, body)
 
