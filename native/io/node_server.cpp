@@ -5,6 +5,11 @@
 #include "io/handshake.hpp"
 
 namespace moonpool {
+namespace {
+
+constexpr std::uint64_t spin_us_max = 200;  // the commit of a mebibyte comes that soon after its reservation
+
+}  // namespace
 
 NodeServer::NodeServer(NodeOptions options) : options_(std::move(options)) {
   options_.identity.incarnation = random_u64();
@@ -26,6 +31,7 @@ void NodeServer::start() {
   if (started()) { throw std::logic_error("a node server starts once"); }
   check_free(options_.identity.path);  // before memory is asked for
   segment_ = std::make_unique<Segment>(options_.identity.name, options_.segment_bytes, options_.arena_bytes);
+  loop().set_spin(spin_us_max);
   run(std::make_unique<NodeService>(loop(), options_, *segment_, populated_bytes_));
   populate_thread_ = quiet_thread([this] { populate(); });
 }

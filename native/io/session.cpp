@@ -15,7 +15,6 @@
 namespace moonpool {
 namespace {
 
-constexpr std::uint64_t spin_us_max = 15;  // an answer often comes sooner than a sleeper wakes
 constexpr std::size_t abandoned_count_max = 4'096;
 constexpr std::size_t post_count_max = 1'024;
 constexpr std::size_t touched_count_max = batch_count_max;
@@ -149,14 +148,15 @@ void Session::make_room(Deadline deadline) {
 
 // Takes what comes before the deadline. "Something" also means that the socket takes more of what is unsent.
 Session::Heard Session::listen(Deadline deadline) {
-  const std::uint64_t spin_until_us = may_spin() ? std::min(steady_us() + spin_us_max, deadline.at_us()) : 0;
+  const std::uint64_t since_us = steady_us();
   while (true) {
     const FrameStream::Received received = stream_.receive();
+    const std::uint64_t now_us = steady_us();
+    if (received != FrameStream::Received::nothing_yet) { spin_.ended(now_us - since_us); }
     if (received == FrameStream::Received::some) { return Heard::something; }
     if (received == FrameStream::Received::ended) { return Heard::the_end; }
-    const std::uint64_t now_us = steady_us();
-    if (now_us < spin_until_us) { continue; }
     if (now_us >= deadline.at_us()) { return Heard::nothing; }
+    if (may_spin() && spin_.goes_on(since_us, now_us)) { continue; }
     const bool unsent = stream_.unsent_bytes() > 0;
     const short events = static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN);
     if (poll_until(stream_.socket(), events, deadline) && unsent) { return Heard::something; }

@@ -12,6 +12,7 @@
 #include "io/keeper.hpp"
 #include "io/memory.hpp"
 #include "io/peer_address.hpp"
+#include "io/spin.hpp"
 #include "io/turn.hpp"
 #include "io/verified.hpp"
 
@@ -131,8 +132,9 @@ class Session {
   SessionInfo info_;
   std::uint8_t version_ = wire_version_min;
   std::uint64_t fork_count_;
-  Turn turn_;                       // guards stream_, last_request_id_, abandoned_
+  Turn turn_;                       // guards stream_, last_request_id_, spin_, abandoned_
   std::uint32_t last_request_id_ = 0;
+  Spin spin_{120};  // an answer often comes sooner than a sleeper wakes
   std::unordered_map<std::uint32_t, MessageType> abandoned_;  // requests nobody waits for any more
   std::atomic<bool> broken_{false};
   std::atomic<bool> spoken_{false};  // something was sent since the last heartbeat

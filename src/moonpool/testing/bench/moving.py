@@ -122,7 +122,8 @@ def _bandwidths(stage: Stage, values: Batches | Blocks, name: str, *, piece_byte
     ]
     copied = stage.machine.byte_count // piece_bytes * piece_bytes
     for verb, work, copy in verbs:
-        work_s, copy_s = in_turns([work, partial(copy, piece_bytes)], pass_count=stage.effort.pass_count)
+        with awake():  # the cores of an engine's host do not sleep either
+            work_s, copy_s = in_turns([work, partial(copy, piece_bytes)], pass_count=stage.effort.pass_count)
         limit = copied / copy_s / GIGABYTE
         yield row(f"pool.{verb}.shm.{name}", values.byte_count / work_s / GIGABYTE, "GB/s", limit=limit)
 
