@@ -104,6 +104,14 @@ def test_groups_are_learnt_with_their_windows_and_coarser_ones_are_left_out() ->
     assert not parity.counts(2)
 
 
+def test_a_group_of_a_rule_that_no_look_up_knows_is_left_out_and_said() -> None:
+    parity = Parity(registration(groups=(GroupRule(0, 1, 0),), unmatched_groups=(1,)))
+    parity.observe(stored(kv_group=1, block_size_tokens=64, hashes=[9]), 0)
+    parity.observe(stored(), 0)
+    assert (parity.failure, parity.proven, parity.counts(0), parity.counts(1)) == ("", True, True, False)
+    assert parity.remarks == ["kv_groups 1 follow rules that no look-up knows: hits may be shorter than told"]
+
+
 def test_a_worker_cannot_make_up_groups_without_end() -> None:
     parity = Parity(registration())
     for group in range(GROUP_COUNT_MAX + 1):

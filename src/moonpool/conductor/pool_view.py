@@ -18,6 +18,8 @@ from moonpool.errors import UsageError
 from moonpool.identity import EngineDescription, decode_description
 from moonpool.types import GroupRule, Tier
 
+MATCHED_KINDS = frozenset({"full_attention", "window"})  # as connectors name them
+
 
 class DirectoryFace(Protocol):
     """The part of `DirectoryClient` that is needed."""
@@ -113,7 +115,8 @@ def registration_of(said: EngineDescription) -> Registration:
         block_size_tokens=said.block_size_tokens,
         extra_keys=_extra_keys(said.hash_extra_keys),
     )
-    groups = tuple(GroupRule(each.kv_group, each.shard_count, each.window_block_count) for each in said.kv_groups)
+    matched = [each for each in said.kv_groups if each.kind in MATCHED_KINDS]
+    groups = tuple(GroupRule(each.kv_group, each.shard_count, each.window_block_count) for each in matched)
     pool = None
     if said.namespace_id:
         pool = PoolFacts(namespace_id=int(said.namespace_id, 16), groups=groups, node_incarnation=said.node_incarnation)
@@ -128,6 +131,7 @@ def registration_of(said: EngineDescription) -> Registration:
         topic=said.event_topic,
         rules=rules,
         groups=tuple(group._replace(shard_count=1) for group in groups),
+        unmatched_groups=tuple(each.kv_group for each in said.kv_groups if each not in matched),
         sample_hash=said.hash_sample,
         pool=pool,
         origin="announced",

@@ -49,6 +49,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     topic: str = ""
     rules: HashRules
     groups: tuple[GroupRule, ...] = ()  # empty: learnt from its events
+    unmatched_groups: tuple[int, ...] = ()  # of rules that no look-up knows, such as recurrent state
     url: str = ""  # of its HTTP API, for the probe; empty: its own requests must do
     sample_hash: str = ""  # of the tokens 1, 2, … block_size_tokens, as the engine itself computed it
     pool: PoolFacts | None = None
