@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from moonpool import _native, config
 from moonpool.errors import ConfigError
+from moonpool.pool.evidence import directory_address
 
 if TYPE_CHECKING:
     from moonpool.cli.settings import Settings
@@ -42,7 +43,7 @@ class Watch:
             shared_memory=False,
         )
         self._directory = _native.DirectoryClient(
-            next(iter(chosen.node.directories), chosen.directory.socket_path),
+            directory_address(chosen),
             secret=secret,
             tenant=chosen.client.tenant,
             name=chosen.client.name,

@@ -41,7 +41,7 @@ def gather(settings: Config, *, timeout_ms: int) -> Evidence:
     secret, secret_failure = _secret(settings)
     name, tenant = "doctor", settings.client.tenant
     node_path = settings.client.node or settings.node.socket_path
-    directory_path = next(iter(settings.node.directories), settings.directory.socket_path)
+    directory_path = directory_address(settings)
     if secret_failure:
         found = (Peer(socket_path=node_path), Peer(socket_path=directory_path))
     else:
@@ -63,6 +63,12 @@ def gather(settings: Config, *, timeout_ms: int) -> Evidence:
         conductor=None if secret_failure else conductor_status(settings, timeout_ms=timeout_ms),
         now=time.time(),
     )
+
+
+def directory_address(settings: Config) -> str:
+    """The directory of this host where one was started, else the first that the node is to tell."""
+    own = settings.directory.socket_path
+    return own if Path(own).exists() else next(iter(settings.node.directories), own)
 
 
 def _look(client: _Client, socket_path: str, timeout_ms: int) -> Peer:
