@@ -1,4 +1,5 @@
-#include <nanobind/nanobind.h>
+#include "bind/transfer.hpp"
+
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -9,7 +10,6 @@
 
 #include <cstring>
 
-#include "bind/binders.hpp"
 #include "bind/numbers.hpp"
 #include "bind/peer_face.hpp"
 #include "io/node_options.hpp"
@@ -102,14 +102,14 @@ TransferOutcome run(TransferPeer& peer, nb::handle items, unsigned priority, std
 }
 
 // The short way for one operation: its reason, and whether it may still be applied.
-std::pair<unsigned, bool> run_one(TransferPeer& peer, bool write, const nb::tuple& remote, std::uint64_t offset,
-                                  std::uint64_t address, std::uint64_t length, std::uint64_t timeout_ms) {
+std::pair<unsigned, bool> run_one(TransferPeer& peer, bool write, const nb::tuple& remote, const nb::tuple& place,
+                                  std::uint64_t timeout_ms) {
   TransferOperation operation;
   operation.write = write;
   operation.remote = {token_of(nb::cast<nb::bytes>(remote[0])), nb::cast<std::uint64_t>(remote[1]),
                       nb::cast<bool>(remote[2])};
-  operation.offset = offset;
-  operation.local = {address, length};
+  operation.offset = nb::cast<std::uint64_t>(place[0]);
+  operation.local = {nb::cast<std::uint64_t>(place[1]), nb::cast<std::uint64_t>(place[2])};
   const nb::gil_scoped_release unlocked;
   RailOrder order;
   order.deadline = Deadline::after_ms(timeout_ms);

@@ -328,13 +328,11 @@ class TransferPeer:
         self,
         write: bool,
         remote: tuple[bytes, int, bool],
-        offset: int,
-        address: int,
-        length: int,
+        place: tuple[int, int, int],
         timeout_ms: int,
         /,
     ) -> tuple[int, bool]:
-        """(reason, may be applied later) of a single operation."""
+        """place: remote offset, local address, length. (reason, may be applied later) of a single operation."""
     def submit(
         self,
         items: Sequence[tuple[bool, bytes, int, bool, Numbers, Numbers, Numbers]],

@@ -179,9 +179,8 @@ class TransferPeer:
         region = place.region
         with self._engine.usage():
             remote = (region.token, region.byte_count, region.writable)
-            reason, later = self._native.run_one(
-                write, remote, place.offset, address, length, self._timeout(timeout_ms)
-            )
+            there_and_here = (place.offset, address, length)
+            reason, later = self._native.run_one(write, remote, there_and_here, self._timeout(timeout_ms))
         return failed(reason, later=later) if reason else applied(1)
 
     def _require_open(self) -> None:
