@@ -11,6 +11,7 @@
 - `sharing`   a Python loop beside a transfer
 - `rails`     two rails to an emulated host, one cut, and its return
 - `indexing`  rows of the block index alone
+- `index_size` the index with 100 M entries, by hand
 - `run`       all of it
 - `plot`      all rows as one picture
 """

@@ -32,7 +32,7 @@ def index_rows(_stage: Stage) -> Iterator[Row]:
     index = _native.BlockIndex(4 * PREFIX_COUNT * PREFIX_BLOCK_COUNT)
     holders = [index.add_holder() for _ in range(HOLDER_COUNT)]
     prefixes = [array("Q", os.urandom(8 * PREFIX_BLOCK_COUNT)) for _ in range(PREFIX_COUNT)]
-    messages = [message for prefix in prefixes for message in _messages(prefix, chooser.sample(holders, 2))]
+    messages = [message for prefix in prefixes for message in messages(prefix, chooser.sample(holders, 2))]
     chooser.shuffle(messages)
     began = time.thread_time()
     for holder, digests, tags in messages:
@@ -50,7 +50,8 @@ def index_rows(_stage: Stage) -> Iterator[Row]:
     yield row("index.match", found / seconds / 1e6, "M blocks/s")
 
 
-def _messages(prefix: array[int], holders: list[int]) -> Iterator[Message]:
+def messages(prefix: array[int], holders: list[int]) -> Iterator[Message]:
+    """A prefix's blocks as each holder announces them."""
     noise = os.urandom(DIGEST_BYTES * len(prefix))
     digests = [noise[at : at + DIGEST_BYTES] for at in range(0, len(noise), DIGEST_BYTES)]
     parents = array("Q", [0, *prefix[:-1]])
