@@ -66,7 +66,7 @@ RailJob RailBatch::job(const PlannedSlice& slice) {
 
 RailJob RailBatch::last_job() const {
   RailJob job;
-  job.verb = *last_;
+  job.verb = last_.value_or(RailVerb::probe);
   if (job.verb == RailVerb::message) {
     job.token = last_identity_;
     job.source = std::as_bytes(std::span(order_.message));
