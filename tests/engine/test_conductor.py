@@ -22,7 +22,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "process"))
 from llm import BLOCK, Llm, prompt_of
 from stub_engine import StubApi
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore:Unclosed context:ResourceWarning"),  # vLLM's own (core_client.py)
+]
 
 
 class Run:

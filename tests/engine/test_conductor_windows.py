@@ -11,7 +11,11 @@ from test_conductor import Run, state_of
 
 from moonpool.testing.cluster import Cluster, wait_until
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore:Unclosed context:ResourceWarning"),  # vLLM's own (core_client.py)
+]
 
 
 def test_blocks_of_a_model_with_windows_are_found(gemma: Path, cluster: Cluster) -> None:
