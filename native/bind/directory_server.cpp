@@ -36,7 +36,7 @@ void bind_directory_server(nb::module_& module) {
       .def(
           "__init__",
           [](DirectoryServer* self, std::string path, std::string name, nb::bytes secret, std::uint64_t entry_count_max,
-             nb::dict limits, std::vector<std::string> listen) {
+             nb::dict limits, const std::vector<std::string>& listen) {
             DirectoryOptions options = options_of(std::move(path), std::move(name), secret, limits);
             options.entry_count_max = entry_count_max;
             options.identity.addresses = listen_addresses(listen);

@@ -42,7 +42,7 @@ void bind_node_server(nb::module_& module) {
           "__init__",
           [](NodeServer* self, std::string path, std::string name, std::string site, nb::bytes secret,
              std::uint64_t segment_bytes, std::uint64_t arena_bytes, std::vector<std::string> tenants,
-             std::vector<std::string> directories, nb::dict limits, std::vector<std::string> listen,
+             std::vector<std::string> directories, nb::dict limits, const std::vector<std::string>& listen,
              std::string advertise) {
             NodeOptions options = options_of({std::move(path), std::move(name), std::move(site)}, secret, limits);
             options.segment_bytes = segment_bytes;

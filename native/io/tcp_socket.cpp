@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -115,16 +116,16 @@ Descriptor listen_tcp(const TcpAddress& address, int backlog) {
 std::string bound_address(const Descriptor& socket) {
   sockaddr_storage place{};
   socklen_t length = sizeof place;
-  auto* const generic_place = static_cast<sockaddr*>(static_cast<void*>(&place));
-  std::string host(NI_MAXHOST, '\0');
-  std::string port(NI_MAXSERV, '\0');
+  auto* const generic_place = reinterpret_cast<sockaddr*>(&place);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
   if (::getsockname(socket.number(), generic_place, &length) != 0 ||
-      ::getnameinfo(generic_place, length, host.data(), NI_MAXHOST, port.data(), NI_MAXSERV,
+      ::getnameinfo(generic_place, length, host.data(), host.size(), port.data(), port.size(),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return {};
   }
-  const std::string name(host.c_str());
-  return (name.find(':') == std::string::npos ? name : "[" + name + "]") + ":" + port.c_str();
+  const std::string name(host.data());
+  return (name.find(':') == std::string::npos ? name : "[" + name + "]") + ":" + port.data();
 }
 
 Descriptor begin_connect(const TcpTarget& target, const std::string& local_host) {

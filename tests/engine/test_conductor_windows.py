@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from llm import BLOCK, prompt_of
-from test_conductor import Run, state_of
+from test_conductor_vllm import Run, state_of
 
 from moonpool.testing.cluster import Cluster, wait_until
 
