@@ -4,7 +4,8 @@
 
     MoonpoolError
     ├── UsageError             the call is wrong: change the calling code      (also a ValueError)
-    │   └── ClosedError        used after close(), or before connect()
+    │   ├── ClosedError        used after close(), or before connect()
+    │   └── BadRequest         the body of a request over HTTP is wrong: answered with a status of HTTP
     ├── ConfigError            a setting is wrong or unknown: change the setting
     ├── IdentityError          what the KV bytes depend on is incomplete or unsafe to share: do not share
     ├── AccessDenied           the peer refused this principal: get the right secret or tenant
@@ -47,6 +48,28 @@ class ClosedError(UsageError):
     """The object is closed, or was never connected."""
 
     kind_default = "closed"
+
+
+class BadRequest(UsageError):
+    """The body of a request over HTTP is wrong. ``reason`` is the API's own word for how; ``status`` that of HTTP;
+    ``field`` what it is about, with an index in a list.
+    """
+
+    kind_default = "bad_request"
+
+    def __init__(
+        self,
+        message: str,
+        reason: str = "invalid",
+        *,
+        field: str | tuple[str, int] = "",
+        status: int = 400,
+        kind: str | None = None,
+    ) -> None:
+        super().__init__(message, kind=kind)
+        self.reason = reason
+        self.field = field
+        self.status = status
 
 
 class ConfigError(MoonpoolError):
@@ -112,6 +135,7 @@ KINDS: frozenset[str] = frozenset(
         "bad_address",
         "start_failed",
         "stop_failed",
+        "bad_request",
     }
 )
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from stub_engine import StubApi, StubEngine
 
-from moonpool.conductor.bodies import BadBody
 from moonpool.conductor.hashes import HashRules
 from moonpool.conductor.service import Conductor
 from moonpool.config import ConductorSettings
+from moonpool.errors import BadRequest
 from moonpool.testing.cluster import wait_until
 from moonpool.testing.processes import free_port
 
@@ -262,9 +262,9 @@ def test_another_hash_degrades_and_says_what_fits(
 
 
 def test_no_event_endpoint_is_an_error_and_a_silent_one_degrades(conductor: Conductor, engine: StubEngine) -> None:
-    with pytest.raises(BadBody, match="endpoint is missing"):
+    with pytest.raises(BadRequest, match="endpoint is missing"):
         conductor.answers.register(body(engine, endpoint=None))
-    with pytest.raises(BadBody, match="name its host instead of the wildcard"):
+    with pytest.raises(BadRequest, match="name its host instead of the wildcard"):
         conductor.answers.register(body(engine, endpoint="tcp://*:5557"))
     nowhere = f"tcp://127.0.0.1:{free_port()}"
     conductor.answers.register(body(engine, endpoint=nowhere))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from moonpool.conductor import bodies
-from moonpool.conductor.bodies import BadBody
 from moonpool.conductor.hashes import Extras, HashRules
 from moonpool.conductor.scoring import Load
+from moonpool.errors import BadRequest
 from moonpool.identity import Media
 from moonpool.types import GroupRule
 
@@ -70,10 +70,10 @@ def test_what_is_not_said_is_vllm_s_default() -> None:
     ],
 )
 def test_a_wrong_registration_is_refused(change: dict[str, Any], reason: str) -> None:
-    with pytest.raises(BadBody) as refused:
+    with pytest.raises(BadRequest) as refused:
         bodies.registration({**REGISTER, **change})
-    assert (refused.value.document["reason"], refused.value.status) == (reason, 400)
-    assert refused.value.document["error"]
+    assert (bodies.refusal(refused.value)["reason"], refused.value.status) == (reason, 400)
+    assert bodies.refusal(refused.value)["error"]
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_a_wrong_registration_is_refused(change: dict[str, Any], reason: str) ->
     ],
 )
 def test_a_wrong_body_is_named(content: bytes, expected: dict[str, Any]) -> None:
-    with pytest.raises(BadBody) as refused:
+    with pytest.raises(BadRequest) as refused:
         bodies.question(bodies.parse(content))
-    said = dict(refused.value.document)
+    said = dict(bodies.refusal(refused.value))
     assert (said.pop("error") != "", said) == (True, expected)
 
 
@@ -128,5 +128,5 @@ def test_candidates_are_names_or_say_their_load() -> None:
         [{"instance_id": "A", "queue_ms": -1}],
         [{"instance_id": "A", "queue_ms": "1"}],
     ):
-        with pytest.raises(BadBody):
+        with pytest.raises(BadRequest):
             bodies.scoring({**document, "candidates": wrong})

@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 
 from moonpool.conductor import bodies
-from moonpool.conductor.bodies import Asked, BadBody, Wanted
+from moonpool.conductor.bodies import Asked, Wanted
 from moonpool.conductor.books import Reach
 from moonpool.conductor.lookup import Found, Lookup, Prompt, hash_prompt, home_of, with_node
 from moonpool.conductor.pool_view import NodeReach, PoolView
 from moonpool.conductor.registry import Registry, serving
 from moonpool.conductor.scoring import Candidate, Load, rank
 from moonpool.conductor.worker import Worker
-from moonpool.errors import UsageError
+from moonpool.errors import BadRequest, UsageError
 from moonpool.scheduling.estimate import Estimator
 
 
 class Answers:
-    """One method a path. Each takes the body and gives the document, or raises `BadBody`."""
+    """One method a path. Each takes the body and gives the document, or raises `BadRequest`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Answers:
         try:
             worker = self._registry.register(registration)
         except UsageError as error:
-            raise BadBody(str(error), "invalid_registration") from error
+            raise BadRequest(str(error), "invalid_registration") from error
         self._registered(worker)
         return {"status": "registered successfully", "instance_id": registration.instance_id}
 
@@ -55,7 +55,7 @@ class Answers:
         instance_id, tenant, data_rank = bodies.unregistration(bodies.parse(body))
         removed = self._registry.unregister(instance_id, tenant=tenant, data_rank=data_rank)
         if not removed:
-            raise BadBody(f"no worker {instance_id} is registered", "not_found", status=404)
+            raise BadRequest(f"no worker {instance_id} is registered", "not_found", status=404)
         names = [f"{key.instance_id}|{key.tenant}|{key.data_rank}" for key in removed]
         return {"status": "unregistered successfully", "removed_instances": names}
 

@@ -14,7 +14,7 @@ import msgspec
 from moonpool.conductor.hashes import TOKEN_MAX, VLLM_SEED_DEFAULT, ExtraKeys, Extras, HashRules, Strategy
 from moonpool.conductor.registration import Origin, Registration
 from moonpool.conductor.scoring import Load
-from moonpool.errors import UsageError
+from moonpool.errors import BadRequest, UsageError
 from moonpool.identity import Media
 from moonpool.types import GroupRule
 
@@ -31,17 +31,14 @@ _STRATEGIES: dict[str, Strategy] = {
 }
 
 
-class BadBody(UsageError):
-    """The request is wrong. ``reason`` is one of Mooncake's words; ``status`` that of HTTP."""
-
-    def __init__(self, text: str, reason: str, *, field: str = "", index: int | None = None, status: int = 400) -> None:
-        super().__init__(text)
-        self.status = status
-        self.document: dict[str, Any] = {"error": text, "reason": reason}
-        if field:
-            self.document["field"] = field
-        if index is not None:
-            self.document["index"] = index
+def refusal(error: BadRequest) -> dict[str, Any]:
+    """The document that answers a wrong request."""
+    document: dict[str, Any] = {"error": str(error), "reason": error.reason}
+    if isinstance(error.field, tuple):
+        document["field"], document["index"] = error.field
+    elif error.field:
+        document["field"] = error.field
+    return document
 
 
 class _Field(NamedTuple):
@@ -117,9 +114,9 @@ def parse(body: bytes) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(body or b"{}")
     except msgspec.DecodeError as error:
-        raise BadBody(f"not JSON: {error}", "invalid_json") from error
+        raise BadRequest(f"not JSON: {error}", "invalid_json") from error
     if not isinstance(document, dict):
-        raise BadBody("a JSON object is expected", "invalid_json")
+        raise BadRequest("a JSON object is expected", "invalid_json")
     return document
 
 
@@ -127,12 +124,12 @@ def registration(document: Mapping[str, Any], *, origin: Origin = "http") -> Reg
     """The body of /register, or an entry of a workers file."""
     _check(document, _REGISTER)
     if document.get("cache_group") not in (None, 0):
-        raise BadBody("cache_group is null or 0: groups are learnt from events", "out_of_range", field="cache_group")
+        raise BadRequest("cache_group is null or 0: groups are learnt from events", "out_of_range", field="cache_group")
     if document.get("additionalsalt"):
-        raise BadBody("additionalsalt is not hashed by any engine: use cache_salt in queries", "out_of_range")
+        raise BadRequest("additionalsalt is not hashed by any engine: use cache_salt in queries", "out_of_range")
     kind = _KINDS.get((document.get("type") or "vLLM").lower())
     if kind is None:
-        raise BadBody("type is vLLM, SGLang or Mooncake", "out_of_range", field="type")
+        raise BadRequest("type is vLLM, SGLang or Mooncake", "out_of_range", field="type")
     try:
         return Registration(
             instance_id=document["instance_id"],
@@ -149,10 +146,10 @@ def registration(document: Mapping[str, Any], *, origin: Origin = "http") -> Reg
             url=(document.get("url") or "").rstrip("/"),
             origin=origin,
         )
-    except BadBody:
+    except BadRequest:
         raise
     except UsageError as error:
-        raise BadBody(str(error), "invalid_registration") from error
+        raise BadRequest(str(error), "invalid_registration") from error
 
 
 def _rules(document: Mapping[str, Any], kind: str) -> HashRules:
@@ -161,13 +158,13 @@ def _rules(document: Mapping[str, Any], kind: str) -> HashRules:
     default = "sglang" if kind == "SGLang" else "vllm_v1"
     strategy = _STRATEGIES.get(profile.get("strategy") or default)
     if strategy is None:
-        raise BadBody(f"strategy is one of {', '.join(_STRATEGIES)}", "out_of_range", field="hash_profile.strategy")
+        raise BadRequest(f"strategy is one of {', '.join(_STRATEGIES)}", "out_of_range", field="hash_profile.strategy")
     if profile.get("index_projection") not in (None, "low64_be", "high64_be"):
-        raise BadBody("index_projection is low64_be", "out_of_range", field="hash_profile.index_projection")
+        raise BadRequest("index_projection is low64_be", "out_of_range", field="hash_profile.index_projection")
     extra_keys = _EXTRA_KEYS.get(profile.get("extra_keys") or "tagged")
     if extra_keys is None:
         names = ", ".join(_EXTRA_KEYS)
-        raise BadBody(f"extra_keys is one of {names}", "out_of_range", field="hash_profile.extra_keys")
+        raise BadRequest(f"extra_keys is one of {names}", "out_of_range", field="hash_profile.extra_keys")
     seed = profile.get("python_hash_seed")
     return HashRules(
         strategy=strategy,
@@ -184,7 +181,7 @@ def _groups(listed: Sequence[Any]) -> tuple[GroupRule, ...]:
         rows = msgspec.convert(listed, list[dict[str, int]])
         return tuple(GroupRule(row["kv_group"], 1, row.get("window_block_count", 0)) for row in rows)
     except (msgspec.ValidationError, KeyError) as error:
-        raise BadBody(
+        raise BadRequest(
             "kv_groups is a list of {kv_group, window_block_count}", "invalid_type", field="kv_groups"
         ) from error
 
@@ -200,7 +197,7 @@ def question(document: Mapping[str, Any], *, by_hash: bool = False) -> Asked:
     _check(document, _PROMPT)
     needed = "seq_hashes" if by_hash else "token_ids"
     if document.get(needed) is None:
-        raise BadBody(f"{needed} is missing", "missing", field=needed)
+        raise BadRequest(f"{needed} is missing", "missing", field=needed)
     return _asked(document)
 
 
@@ -212,10 +209,10 @@ def scoring(document: Mapping[str, Any]) -> tuple[Asked, list[Wanted]]:
     if given.get("block_hashes") is not None:
         given["seq_hashes"] = given.pop("block_hashes")
     if given.get("token_ids") is None and given.get("seq_hashes") is None:
-        raise BadBody("token_ids or block_hashes are needed", "missing", field="token_ids")
+        raise BadRequest("token_ids or block_hashes are needed", "missing", field="token_ids")
     listed = given.get("candidates") or []
     if len(listed) > CANDIDATE_COUNT_MAX:
-        raise BadBody(f"at most {CANDIDATE_COUNT_MAX} candidates", "out_of_range", field="candidates")
+        raise BadRequest(f"at most {CANDIDATE_COUNT_MAX} candidates", "out_of_range", field="candidates")
     return _asked(given), [_wanted(each, index) for index, each in enumerate(listed)]
 
 
@@ -223,12 +220,12 @@ def _wanted(listed: object, index: int) -> Wanted:
     if isinstance(listed, str):
         return Wanted(listed, None, Load())
     if not isinstance(listed, dict):
-        raise BadBody("a candidate is a name or an object", "invalid_type", field="candidates", index=index)
+        raise BadRequest("a candidate is a name or an object", "invalid_type", field=("candidates", index))
     numbers = {"queue_ms": _Field((int, float)), "queued_tokens": _NUMBER}
     _check(listed, {"instance_id": _NAME, "dp_rank": _NUMBER, **numbers}, place=f"candidates[{index}].")
     queue_ms, queued_tokens = listed.get("queue_ms") or 0, listed.get("queued_tokens") or 0
     if not 0 <= queue_ms < 1e9 or not 0 <= queued_tokens < 2**53:
-        raise BadBody("a load is not negative", "out_of_range", field="candidates", index=index)
+        raise BadRequest("a load is not negative", "out_of_range", field=("candidates", index))
     return Wanted(listed["instance_id"], listed.get("dp_rank"), Load(queue_ms=queue_ms, queued_tokens=queued_tokens))
 
 
@@ -261,7 +258,7 @@ def _media(listed: Sequence[Any]) -> tuple[Media, ...]:
     try:
         found = msgspec.convert(listed, tuple[Media, ...])
     except msgspec.ValidationError as error:
-        raise BadBody("media is a list of {id, token_offset, token_count}", "invalid_type", field="media") from error
+        raise BadRequest("media is a list of {id, token_offset, token_count}", "invalid_type", field="media") from error
     return tuple(sorted(found, key=lambda medium: medium.token_offset))
 
 
@@ -270,23 +267,23 @@ def _numbers(listed: list[Any], field: str, *, least: int, most: int) -> list[in
         return listed
     index = next(place for place, number in enumerate(listed) if type(number) is not int or not least <= number <= most)
     reason = "out_of_range" if type(listed[index]) is int else "invalid_type"
-    raise BadBody(f"{field}[{index}] is no number from {least} to {most}", reason, field=field, index=index)
+    raise BadRequest(f"{field}[{index}] is no number from {least} to {most}", reason, field=(field, index))
 
 
 def _check(document: Mapping[str, Any], fields: Mapping[str, _Field], *, place: str = "") -> None:
     for name in document:
         if name not in fields:
-            raise BadBody(f"unknown field {place}{name}", "unknown_field", field=place + name)
+            raise BadRequest(f"unknown field {place}{name}", "unknown_field", field=place + name)
     for name, field in fields.items():
         value = document.get(name)
         if value is None:
             if field.required:
-                raise BadBody(f"{place}{name} is missing", "missing", field=place + name)
+                raise BadRequest(f"{place}{name} is missing", "missing", field=place + name)
             continue
         kinds = field.kind if isinstance(field.kind, tuple) else (field.kind,)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             reason = "not_array" if field.kind is list else "invalid_type"
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise BadBody(f"{place}{name} is a {type(value).__name__}, not {wanted}", reason, field=place + name)
+            raise BadRequest(f"{place}{name} is a {type(value).__name__}, not {wanted}", reason, field=place + name)
         if type(value) is int and value < 0 and name != "seq_hashes":
-            raise BadBody(f"{place}{name} is negative", "out_of_range", field=place + name)
+            raise BadRequest(f"{place}{name} is negative", "out_of_range", field=place + name)

@@ -11,7 +11,7 @@ import msgspec
 
 from moonpool.conductor import pool_view
 from moonpool.conductor.answers import Answers
-from moonpool.conductor.bodies import BadBody
+from moonpool.conductor.bodies import refusal
 from moonpool.conductor.books import Books
 from moonpool.conductor.intake import Intake, clock_ms
 from moonpool.conductor.lookup import Lookup
@@ -20,7 +20,7 @@ from moonpool.conductor.probe import Prober
 from moonpool.conductor.registration import Registration
 from moonpool.conductor.registry import Registry
 from moonpool.conductor.worker import Worker, WorkerLimits
-from moonpool.errors import UsageError
+from moonpool.errors import BadRequest, UsageError
 from moonpool.scheduling.costs import Costs
 from moonpool.scheduling.decode_cost import FittedDecode
 from moonpool.scheduling.estimate import Estimator
@@ -191,7 +191,7 @@ class Conductor:
             counts[path] += 1
             try:
                 return Reply(200, msgspec.json.encode(call(body)))
-            except BadBody as error:
-                return Reply(error.status, msgspec.json.encode(error.document))
+            except BadRequest as error:
+                return Reply(error.status, msgspec.json.encode(refusal(error)))
 
         return reply

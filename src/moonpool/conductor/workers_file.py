@@ -10,7 +10,7 @@ import msgspec
 
 from moonpool.conductor import bodies
 from moonpool.conductor.registration import Registration
-from moonpool.errors import ConfigError
+from moonpool.errors import BadRequest, ConfigError
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -53,5 +53,5 @@ def _registration(entry: object, place: str) -> Registration:
         raise ConfigError(f"{place}: an object is expected", kind="bad_value")
     try:
         return bodies.registration(entry, origin="file")
-    except bodies.BadBody as error:
+    except BadRequest as error:
         raise ConfigError(f"{place}: {error}", kind="bad_value") from error

@@ -63,9 +63,9 @@ def _remote() -> list[Declared]:
         ("rails_proven_total", "counter", "rails", "rails whose peer knew the secret", ()),
         ("rails_total", "counter", "rails_", "rails taken and ended", ("event",)),
         ("rail_slices_total", "counter", "rail_", "slices, messages and faults of rails", ("kind",)),
-        ("grants_given", "gauge", "grants_given", "holds and reservations that rails may use", ()),
-        ("grants_inside", "gauge", "grants_inside", "slices under way", ()),
-        ("grants_leaving", "gauge", "grants_leaving", "grants that ended while a rail was inside", ()),
+        ("grants_given_count", "gauge", "grants_given", "holds and reservations that rails may use", ()),
+        ("grants_inside_count", "gauge", "grants_inside", "slices under way", ()),
+        ("grants_leaving_count", "gauge", "grants_leaving", "grants that ended while a rail was inside", ()),
         ("grants_denied_total", "counter", "grants_denied_total", "slices without a grant, or past it", ()),
         ("grants_ended_total", "counter", "grants_", "grants that ended in an unusual way", ("ending",)),
     )
