@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.xfail(strict=True, reason="not solved yet: no block of this model is found by the conductor (2026-12-01)")
 def test_blocks_of_a_model_with_windows_are_found(gemma: Path, cluster: Cluster) -> None:
     run = Run(gemma, cluster)
     run.conductor.start()
